@@ -85,8 +85,16 @@ func CPUMetrics() []metric.Metric {
 	return []metric.Metric{metric.CPUsOnline, metric.TargetCPUs, metric.CgroupCpuset, metric.CgroupQuota}
 }
 
-// Pool gives the pool of a sample's thread; goroutines that begin with the same function are one.
+// Pool gives the pool of a sample's thread; goroutines that begin with the same function are one, and threads of a
+// script, which have no names of their own.
 func (w *Waiting) Pool(s stacks.Sample) string {
+	if w.Event == stacks.ScriptWall {
+		for i := len(s.Stack) - 1; i >= 0; i-- {
+			if w.Owners.Of(w.Frames[s.Stack[i]]) == hotcode.Application {
+				return w.nameOf(s.Stack[i])
+			}
+		}
+	}
 	if w.InGo() {
 		return w.ThreadOf(s).Name
 	}

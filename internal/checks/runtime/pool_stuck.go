@@ -58,7 +58,9 @@ the threads' states and system calls. There the kernel cannot tell a worker that
 waits for work from one that is stuck; that they stand there is a fact, and a
 warning only where connections wait to be accepted whenever one looked, or where
 requests wait inside the program, nobody works on them, and the pool's threads
-sleep as often as requests come.
+sleep as often as requests come. Of Python: threads that begin with the same
+function, all of which wait nearly all the time, as often as requests come,
+while more requests are in progress than there are of them.
 
 Fix: by what is waited for. Won't help: more threads; they come to stand there,
 too. Disproof: another second finds the threads elsewhere.`,
@@ -81,6 +83,9 @@ func runPoolStuck(p *check.Pass) error {
 	_, java := p.Ranked(stacks.Wall)
 	if _, inGo := p.Ranked(stacks.Goroutine); java || inGo {
 		return runStuckSampled(p)
+	}
+	if _, script := p.Ranked(stacks.ScriptWall); script {
+		return runStuckScript(p)
 	}
 	states := p.Recorded(metric.ThreadWaitTime) || p.Recorded(metric.ThreadStateTime)
 	if states && len(p.Info(metric.JVMInfo)) == 0 {

@@ -1,0 +1,134 @@
+package runtime
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// A scriptPool is the threads of a script that begin with the same function of the application.
+type scriptPool struct {
+	threads map[int]int64 // what they wait, in nanoseconds, by index in the profile
+	all     int64
+	hits    map[hotcode.Wait][]evidence.Hit
+}
+
+// runStuckScript is the check for Python, where no frame tells whether a worker has work: a pool is stuck where all of
+// its threads wait nearly all the time, as often as requests come, and more requests are in progress than it has
+// threads. The others wait for one of these.
+func runStuckScript(p *check.Pass) error {
+	w, err := evidence.WaitingOf(p)
+	if err != nil {
+		return err
+	}
+	r, ok := evidence.RequestsOf(p)
+	p.Read(quantity.Of("requests without an answer, mean", r.InProgress.Number(), "requests"))
+	if !ok {
+		return nil
+	}
+	pools := scriptPools(w)
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		pool := pools[name]
+		all := quantity.Of("threads of "+name, float64(len(pool.threads)), quantity.Threads)
+		queued := quantity.Of("more than threads", r.InProgress.Number()-all.Number(), "requests").Per(r.InProgress).
+			Named("requests that wait for one of them, at least")
+		waited := quantity.Of("waited", float64(pool.waited())/1e9, quantity.Seconds).
+			Per(quantity.Of("their time", float64(pool.all)/1e9, quantity.Seconds)).
+			Named("of the time of %s", name)
+		if all.Below(p.Param(stuckThreads)) || queued.Below(p.Param(stuckHeld)) || waited.Below(p.Param(stuckShare)) ||
+			!pool.keepsPace(p, w) {
+			continue
+		}
+		p.Report(pool.finding(p, w, name, r, all, queued, waited))
+	}
+	return nil
+}
+
+func scriptPools(w *evidence.Waiting) map[string]*scriptPool {
+	out := map[string]*scriptPool{}
+	for _, s := range w.Samples {
+		name := w.Pool(s)
+		if out[name] == nil {
+			out[name] = &scriptPool{threads: map[int]int64{}, hits: map[hotcode.Wait][]evidence.Hit{}}
+		}
+		out[name].add(w, s)
+	}
+	return out
+}
+
+func (pool *scriptPool) add(w *evidence.Waiting, s stacks.Sample) {
+	pool.all += s.Value
+	wait, at := w.Waits.Of(s)
+	if wait == hotcode.NotWaiting || wait == hotcode.Idle {
+		pool.threads[s.Thread] += 0
+		return
+	}
+	pool.threads[s.Thread] += s.Value
+	pool.hits[wait] = append(pool.hits[wait], evidence.Hit{Sample: s, At: at})
+}
+
+func (pool *scriptPool) waited() (sum int64) {
+	for _, n := range pool.threads {
+		sum += n
+	}
+	return sum
+}
+
+// keepsPace tells whether the pool waits as often as requests come. Threads with a pace of their own serve none.
+func (pool *scriptPool) keepsPace(p *check.Pass, w *evidence.Waiting) bool {
+	waits := 0.0
+	for at := range pool.threads {
+		if at < 0 {
+			continue
+		}
+		tid := strconv.Itoa(w.Profile.Threads[at].ID)
+		for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary", "tid", tid) {
+			if n, ok := s.Increase(); ok {
+				waits += n
+			}
+		}
+	}
+	requests, pace := evidence.RequestsAtMost(p).Number(), p.Param(stuckPace).Number()
+	return requests > 0 && waits/requests >= pace && requests/waits >= pace
+}
+
+func (pool *scriptPool) finding(
+	p *check.Pass, w *evidence.Waiting, name string, r evidence.Requests, all, queued, waited quantity.Value,
+) check.Finding {
+	var most []evidence.Hit
+	wait := hotcode.ForWakeUp
+	for kind, hits := range pool.hits {
+		if evidence.Weigh(hits).Value > evidence.Weigh(most).Value {
+			wait, most = kind, hits
+		}
+	}
+	at := evidence.Culprits(w.Profile, w.Owners, most, nil)[0]
+	f := check.Finding{
+		Subject: check.Subject{Kind: "pool", ID: name}, Severity: check.Warning, Weight: queued.Number(),
+		Summary: fmt.Sprintf("all %s wait for nearly all of the time, most for %s at %s, while %s are in progress: "+
+			"the others wait for one of these", all.Text()+" of "+name, wait, at.Name(), r.InProgress.Text()),
+		Evidence: []quantity.Value{all, r.InProgress, queued, waited},
+		Notes:    []string{strings.Join(at.Path, " ← ")},
+		Remedies: []check.Remedy{{
+			Action: "Take the wait out of what a worker does for a request, or run more workers: they wait, and need " +
+				"no CPU.",
+			Risk:   "what they wait for is asked more often at once",
+			Effect: fmt.Sprintf("requests that wait for a worker from %s to none", queued.Text()),
+		}},
+		Placebos: []string{"More CPUs: nobody computes meanwhile."},
+		Disproof: "another second finds some of them without work.",
+	}
+	f.Confidence = evidence.SampledConfidence(evidence.Weigh(most).Count, nil)
+	f.Marks = evidence.MarksOf(w.Event, most)
+	evidence.WithoutThreads(p, &f, r.InProgress.Number()-all.Number())
+	return f
+}
