@@ -147,7 +147,9 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 		return at.Part == ledger.Events || at.Part == ledger.Request && at.On != "" // of no address is a local socket
 	}
 	takers, others, at := standing(l, takes)
-	takers = takers.Minus(bystanders(p, l.Window))
+	if n := bystanders(p, l.Window); n.Number() > 0 {
+		takers = takers.Minus(n).Named("threads that wait for the next request or event, and take some, mean")
+	}
 	if !takers.Below(p.Param(paramHeldTakers)) || others.Number() <= 0 ||
 		h.InProgress.Per(others).Number() < p.Param(paramHeldQueue).Number() {
 		return
@@ -166,12 +168,13 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	f.Disproof = "the thread is seen in epoll_wait or poll most of the time (/proc/PID/task/TID/syscall)"
 }
 
-// fewTurns is how many requests, and waits of the busiest thread, there are to a wait of a thread that takes no requests:
-// one that a runtime keeps for itself wakes up a few times a minute. Of many workers that share the requests each has
-// few, too, but none has many more.
+// fewTurns is how many requests, and waits of the busiest thread, there are to a wait of a thread that takes no
+// requests: one that a runtime keeps for itself wakes up a few times a minute. Of many workers that share the requests
+// each has few, too, but none has many more.
 const fewTurns = 20
 
-// bystanders are the threads that stand where requests are taken, and take none, as that of a JVM which waits for tools.
+// bystanders are the threads that stand where requests are taken, and take none, as that of a JVM which waits for
+// tools.
 func bystanders(p *check.Pass, window float64) quantity.Value {
 	switches, still, most := map[string]float64{}, map[string]bool{}, 0.0
 	for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary") {

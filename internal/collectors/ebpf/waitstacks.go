@@ -89,7 +89,8 @@ func openWaitStacks(ctx context.Context, env collect.Env) (collect.Source, error
 	now := time.Now()
 	s := &waitStacks{
 		env: env, walks: newUnwinder(env.Host, env.Target), buf: make([]byte, 512), stack: make([]byte, waitStackSize),
-		native: map[processID]bool{}, known: map[waitPlace][]uint64{}, seen: map[waitPlace]time.Duration{}, count: map[waitPlace]int64{},
+		native: map[processID]bool{}, known: map[waitPlace][]uint64{}, seen: map[waitPlace]time.Duration{},
+		count: map[waitPlace]int64{},
 		names: map[int]string{}, began: now, last: now,
 	}
 	s.watch = collect.StartWatch(ctx, "stacks of waits", waitPace, s.pass)
