@@ -64,6 +64,14 @@ func (w *Waiting) Threads(label string, value int64) quantity.Value {
 		As(w.Unit()).Named("%s", label)
 }
 
+// WithWork is how many threads wait and have work, on average.
+func (w *Waiting) WithWork() quantity.Value {
+	return w.Threads("threads with work that wait, mean", w.Filter(func(s stacks.Sample) bool {
+		wait, _ := w.Waits.Of(s)
+		return wait != hotcode.NotWaiting && wait != hotcode.Idle
+	}).Total().Value)
+}
+
 // mostFull is the part of the CPUs from which on goroutines that wait for each other may wait for a CPU in truth: what
 // is left is in pieces too short for more work.
 const mostFull = 0.9

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -66,7 +67,7 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 	},
 	Uses: append([]metric.Metric{
 		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples, metric.WaitProfileSamples,
-		metric.ScriptWallProfileSamples,
+		metric.ScriptWallProfileSamples, metric.WallProfileSamples, metric.GoRuntime, metric.GoroutineProfileSamples,
 		metric.CPUsOnline, metric.TargetCPUs,
 		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime, metric.ThreadSwitches,
 	}, evidence.RequestMetrics()...),
@@ -147,8 +148,13 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 		return at.Part == ledger.Events || at.Part == ledger.Request && at.On != "" // of no address is a local socket
 	}
 	takers, others, at := standing(l, takes)
-	if n := bystanders(p, l.Window); n.Number() > 0 {
+	if loops := scriptLoops(p); len(loops) > 0 {
+		takers, others, at = standingOf(p, l.Window, loops)
+	} else if n := bystanders(p, l.Window); n.Number() > 0 {
 		takers = takers.Minus(n).Named("threads that wait for the next request or event, and take some, mean")
+	}
+	if w, err := evidence.WaitingOf(p); err == nil && w.IsJava() { // which has a dozen threads of its own
+		others = w.WithWork()
 	}
 	if !takers.Below(p.Param(paramHeldTakers)) || others.Number() <= 0 ||
 		h.InProgress.Per(others).Number() < p.Param(paramHeldQueue).Number() {
@@ -166,6 +172,42 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	}}
 	f.Placebos = []string{"more CPUs: the thread waits", "more connections or clients: they wait for the same thread"}
 	f.Disproof = "the thread is seen in epoll_wait or poll most of the time (/proc/PID/task/TID/syscall)"
+}
+
+// scriptLoops are the threads that run the scripts of Node.js: the first of each process. Its others wait for work of
+// the runtime, at places of their own.
+func scriptLoops(p *check.Pass) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range p.Info(metric.ScriptRuntime) {
+		if strings.HasPrefix(s.Label("runtime"), "Node.js") {
+			out[s.Label("pid")] = true
+		}
+	}
+	return out
+}
+
+// takesOf are the words of thread_state_seconds for a thread that takes the next request or event.
+var takesOf = []string{"events", "request", "client"}
+
+// standingOf is standing of some threads.
+func standingOf(
+	p *check.Pass, window float64, threads map[string]bool,
+) (takers, others quantity.Value, at ledger.Place) {
+	taking, elsewhere, most := 0.0, 0.0, 0.0
+	for _, s := range p.Gauge(metric.ThreadStateTime) {
+		switch {
+		case !threads[s.Label("tid")] || s.Label("state") != "waiting":
+		case slices.Contains(takesOf, s.Label("for")):
+			taking += s.Last()
+		default:
+			elsewhere += s.Last()
+			if s.Last() > most {
+				most, at = s.Last(), ledger.Place{Call: s.Label("syscall"), On: s.Label("on")}
+			}
+		}
+	}
+	return quantity.Of("event loops that wait for the next request or event, mean", taking/window, quantity.Threads),
+		quantity.Of("event loops that stand elsewhere, mean", elsewhere/window, quantity.Threads), at
 }
 
 // fewTurns is how many requests, and waits of the busiest thread, there are to a wait of a thread that takes no
@@ -189,7 +231,7 @@ func bystanders(p *check.Pass, window float64) quantity.Value {
 	requests, seconds := evidence.RequestsAtMost(p).Number(), 0.0
 	for _, s := range p.Gauge(metric.ThreadStateTime) {
 		n, known := switches[s.Label("tid")]
-		waits := slices.Contains([]string{"events", "request", "client"}, s.Label("for"))
+		waits := slices.Contains(takesOf, s.Label("for"))
 		if waits && known && !still[s.Label("tid")] && n*fewTurns < min(requests, most) {
 			seconds += s.Last()
 		}

@@ -70,7 +70,7 @@ all bt', several times: no threads are in pthread_mutex_lock there.`,
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
 	Uses: append([]metric.Metric{
 		metric.ThreadWaitTime, metric.GoroutineProfileSamples, metric.GoRuntime, metric.ThreadWaits,
-		metric.ScriptWallProfileSamples, metric.ScriptRuntime, metric.WallProfileSamples,
+		metric.ScriptWallProfileSamples, metric.ScriptRuntime, metric.WallProfileSamples, metric.JVMInfo,
 		metric.FutexWakes, metric.OffCPUProfileSamples, metric.WaitProfileSamples,
 	}, append(evidence.CPUMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{lockLevel, lockWarn, lockHandOffs, lockLeader, lockTurns, lockWaiters},
@@ -250,6 +250,10 @@ func (l *nativeLock) harms(p *check.Pass, window, share quantity.Value, f *check
 		f.Doubts = append(f.Doubts, "the futex is not that of a plain mutex: a condition variable that the threads "+
 			"signal each other "+
 			"looks the same")
+		return false
+	}
+	if len(p.Info(metric.JVMInfo)) > 0 {
+		f.Doubts = append(f.Doubts, "of a JVM it is a lock of its own, such as that of the heap during a collection")
 		return false
 	}
 	if len(l.threads) < 2 {

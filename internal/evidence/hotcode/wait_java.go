@@ -127,6 +127,7 @@ var javaWaits = waitTable{
 		"io.netty.channel.kqueue.KQueueEventLoop.run",
 		"io.netty.channel.SingleThreadIoEventLoop.run", "org.xnio.nio.WorkerThread.run",
 		"org.glassfish.grizzly.nio.SelectorRunner.run",
+		"sun.nio.ch.SelectorImpl.*elect", // of no library: who selects is a loop
 	),
 	requests: ParsePatterns(
 		"javax.servlet.*", "jakarta.servlet.*", "org.apache.coyote.*", "org.apache.catalina.core.*Valve.invoke",
