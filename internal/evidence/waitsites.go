@@ -27,6 +27,12 @@ type WaitSite struct {
 	callers []string // methods of the application that call it, the nearest first
 }
 
+// Share is the part of the time in a site's method, or where its holders are, that is spent waiting.
+func (s *WaitSite) Share() quantity.Value {
+	return quantity.Of("", float64(s.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("", float64(s.Value+s.Inside)/1e9, quantity.Seconds))
+}
+
 // callers gives the methods of the application that call the one at a place of a stack.
 func (w *Waiting) callers(s stacks.Sample, at int) (out []string) {
 	for _, f := range s.Stack[at+1:] {

@@ -5,6 +5,26 @@ import (
 	"strconv"
 )
 
+// TIDs lists the threads of a process; none of one that has ended. In the kernel's order, which is that of their birth:
+// to sort 10,000 names takes longer than to read them.
+func (h *Host) TIDs(pid int) (tids []int) {
+	dir, err := os.Open(h.Proc + "/" + strconv.Itoa(pid) + "/task")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		if tid, err := strconv.Atoi(name); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids
+}
+
 // ThreadIDs gives the ids of the threads of a process, as this host has them, by those in the pid namespace of the
 // process. Threads that end meanwhile are left out, and all before Linux 4.1, which does not tell.
 func (h *Host) ThreadIDs(pid int) map[int]int {

@@ -31,9 +31,7 @@ func runMutexes(p *check.Pass, w *evidence.Waiting, err error) error {
 		if i == 0 {
 			p.Read(waiters)
 		}
-		share := quantity.Of("", float64(s.Value)/1e9, quantity.Seconds).
-			Per(quantity.Of("", float64(s.Value+s.Inside)/1e9, quantity.Seconds)).
-			Named("waiting for the lock, share of the time of %s in %s", w.Who(), s.Method)
+		share := s.Share().Named("waiting for the lock, share of the time of %s in %s", w.Who(), s.Method)
 		if !w.InGo() && !w.AreRequests(p, s) {
 			continue
 		}

@@ -71,7 +71,8 @@ func runPoolExhausted(p *check.Pass) error {
 		return nil
 	}
 	for i, s := range sites {
-		waiters, share := w.Threads(w.Who()+" that wait for the pool", s.Value), leaseShareOf(w, s)
+		waiters := w.Threads(w.Who()+" that wait for the pool", s.Value)
+		share := s.Share().Named("waiting, share of the time of %s in %s", w.Who(), s.Holder)
 		if i == 0 {
 			p.Read(waiters)
 		}
@@ -82,13 +83,6 @@ func runPoolExhausted(p *check.Pass) error {
 		}
 	}
 	return nil
-}
-
-// leaseShareOf gives the part of the time in the method that is spent waiting.
-func leaseShareOf(w *evidence.Waiting, s *evidence.WaitSite) quantity.Value {
-	return quantity.Of("", float64(s.Value)/1e9, quantity.Seconds).
-		Per(quantity.Of("", float64(s.Value+s.Inside)/1e9, quantity.Seconds)).
-		Named("waiting, share of the time of %s in %s", w.Who(), s.Holder)
 }
 
 func leaseFinding(s *evidence.WaitSite, w *evidence.Waiting, waiters, share quantity.Value) check.Finding {

@@ -108,7 +108,7 @@ func (s *waitStacks) pass(ctx context.Context) (idle bool, err error) {
 	}
 	var all []waitPlace
 	for _, pid := range s.pids {
-		for _, tid := range s.env.Host.ThreadIDs(pid) {
+		for _, tid := range s.env.Host.TIDs(pid) {
 			all = append(all, waitPlace{pid: pid, tid: tid})
 		}
 	}

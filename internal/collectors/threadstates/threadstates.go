@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -153,7 +152,7 @@ func (s *source) listThreads(ctx context.Context) error {
 	}
 	s.list = listing{at: time.Now(), born: born}
 	for _, m := range members {
-		for _, tid := range s.tids(m.PID) {
+		for _, tid := range s.env.Host.TIDs(m.PID) {
 			s.list.all = append(s.list.all, threadOf{m.PID, tid})
 		}
 	}
@@ -164,26 +163,6 @@ func (s *source) listThreads(ctx context.Context) error {
 }
 
 type threadOf struct{ pid, tid int }
-
-// tids lists the threads of a process; none of one that has ended. In the kernel's order, which is that of their birth:
-// to sort 10,000 names takes longer than to read them.
-func (s *source) tids(pid int) (tids []int) {
-	dir, err := os.Open(s.process(pid) + "/task")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil
-	}
-	for _, name := range names {
-		if tid, err := strconv.Atoi(name); err == nil {
-			tids = append(tids, tid)
-		}
-	}
-	return tids
-}
 
 // lookAt looks at each of the threads, of many at some; ended is false where the context was done before.
 func (s *source) lookAt(ctx context.Context, all []threadOf) (ended bool) {
