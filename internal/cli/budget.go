@@ -18,8 +18,8 @@ const usualBudget = 2
 
 func addBudgetFlag(cmd *cobra.Command, percent *float64) {
 	cmd.Flags().Float64Var(percent, "budget", usualBudget,
-		"observe with at most `PERCENT` of the host's CPUs: deep probes, samples, collectors are given up past it; 0 "+
-			"for no limit")
+		"observe with at most `PERCENT` of the host's CPUs: samples, then collectors are given up past it; 0 for no "+
+			"limit")
 }
 
 func validateBudget(percent float64) error {

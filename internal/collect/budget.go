@@ -4,25 +4,28 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
 // A Budget is the CPU time that perfdoctor may use while it observes, of all collectors of all runs that share it. Past
-// it something is given up, one step at a time: the deep probes first, then the frequency of samples, then the
-// collector that costs most.
+// it something is given up, one step at a time: how often samples and passes in the background are taken first, then
+// the collector that costs most.
 type Budget struct {
 	cpus float64 // that may be used
 	text string  // the limit in words
+
+	// Samples between the first and the last, and passes, are taken every 2^rarer-th time only. It is atomic, as a pass
+	// asks for it that somebody with the lock may wait for.
+	rarer atomic.Uint32
 
 	mu      sync.Mutex
 	workers []*worker
 	since   time.Time // when the last step was taken, or the first run's collectors were open
 	used    time.Duration
-	rarer   uint // samples between the first and the last are taken every 2^rarer-th time only
 	given   []givenUp
 }
 
@@ -47,8 +50,8 @@ const (
 	// mostRarer takes samples every 8th time: with fewer a window of ten seconds has none between the first and the
 	// last.
 	mostRarer = 3
-	// leastOfSpent is the share of what was spent that a collector must have taken to be given up: else it is not the
-	// reason.
+	// leastOfSpent is the share of what was spent that samples and passes, or a collector, must have taken to be given
+	// up: else they are not the reason.
 	leastOfSpent = 0.1
 )
 
@@ -93,6 +96,7 @@ func (b *Budget) restart(now time.Time, used time.Duration) {
 		w.mu.Lock()
 		w.cpu = 0
 		w.mu.Unlock()
+		w.passes.Store(0)
 	}
 }
 
@@ -113,12 +117,12 @@ func (b *Budget) check(n int) (sample bool) {
 		}
 		b.restart(now, used)
 	case passed >= period:
-		if b.rarer > 0 && spent < allowed/4 { // a step doubles the samples
-			b.rarer--
+		if b.rarer.Load() > 0 && spent < allowed/4 { // a step doubles the samples
+			b.rarer.Add(^uint32(0))
 		}
 		b.restart(now, used)
 	}
-	return n&(1<<b.rarer-1) == 0
+	return n&(1<<b.rarer.Load()-1) == 0
 }
 
 func (b *Budget) why(spent, passed time.Duration) string {
@@ -126,28 +130,31 @@ func (b *Budget) why(spent, passed time.Duration) string {
 		passed.Seconds(), b.text)
 }
 
-// giveUp takes the next step and says what it was, "" if there is nothing left that would help.
+// giveUp takes the next step and says what it was, "" if there is nothing left that would help. What a probe's programs
+// take in the kernel is no time of this process, and has bounds of its own: a deep one is given up as any other is.
 func (b *Budget) giveUp(spent time.Duration, why string) (what string) {
-	var deep []string
+	least := time.Duration(leastOfSpent * float64(spent))
+	var often time.Duration
 	for _, w := range b.workers {
-		if w.c.Deep && w.giveUp(why) {
-			deep = append(deep, w.c.Name)
-		}
+		often += w.oftenSpent()
 	}
-	if len(deep) > 0 {
-		slices.Sort(deep)
-		return fmt.Sprintf("the deep probes (%s)", strings.Join(slices.Compact(deep), ", "))
-	}
-	if b.rarer < mostRarer && slices.ContainsFunc(b.workers, (*worker).often) {
-		b.rarer++
-		return fmt.Sprintf("samples: from now on every %d intervals", 1<<b.rarer)
+	if b.rarer.Load() < mostRarer && often >= least {
+		return fmt.Sprintf("samples: from now on every %d intervals", 1<<b.rarer.Add(1))
 	}
 	costliest := slices.MaxFunc(append(slices.Clone(b.workers), &worker{}),
 		func(x, y *worker) int { return cmp.Compare(x.spent(), y.spent()) })
-	if took := costliest.spent(); took >= time.Duration(leastOfSpent*float64(spent)) && costliest.giveUp(why) {
+	if took := costliest.spent(); took >= least && costliest.giveUp(why) {
 		return fmt.Sprintf("the collector %s, which took most (%.2f s)", costliest.c.Name, took.Seconds())
 	}
 	return ""
+}
+
+// rest lengthens the time between two passes in the background as that between samples is.
+func (b *Budget) rest(period time.Duration) time.Duration {
+	if b == nil {
+		return period
+	}
+	return period << b.rarer.Load()
 }
 
 // givenUp says what was given up since then.
@@ -172,21 +179,36 @@ func (b *Budget) givenUp(since time.Time) (out []recording.GivenUp) {
 // minutes.
 const maxGivenUp = 100
 
-// often tells that the collector samples between the first and the last.
-func (w *worker) often() bool {
+// oftenSpent is the CPU time since the last step of what is done less often where the budget is used up: samples
+// between the first and the last, and passes in the background.
+func (w *worker) oftenSpent() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.c.Pace == EveryTick && w.src != nil
+	passes := time.Duration(w.passes.Load())
+	switch {
+	case w.src == nil:
+		return 0
+	case w.c.Pace == EveryTick:
+		return w.cpu + passes
+	}
+	return passes
 }
 
-// spent is the CPU time of its samples since the last step.
+// spent is the CPU time of its samples and passes since the last step.
 func (w *worker) spent() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.src == nil {
 		return 0
 	}
-	return w.cpu
+	return w.cpu + time.Duration(w.passes.Load())
+}
+
+// passed adds the CPU time of a pass in the background.
+func (w *worker) passed(cpu time.Duration) {
+	if w != nil {
+		w.passes.Add(int64(cpu))
+	}
 }
 
 // giveUp closes the collector, or has it closed as soon as its sample or Open returns. It is false for one that could
@@ -197,8 +219,7 @@ func (w *worker) giveUp(why string) bool {
 	if w.given != nil || w.src == nil && w.isOpened() {
 		return false
 	}
-	w.given = Unavailable(recording.StatusBudget, "give perfdoctor more with --budget, observe a smaller target, or "+
-		"leave --deep out",
+	w.given = Unavailable(recording.StatusBudget, "give perfdoctor more with --budget, or observe a smaller target",
 		"it was given up: %s", why)
 	if w.busy == nil && w.src != nil {
 		_ = w.closeSource(w.src) // what could not be undone now is undone at the end of the process

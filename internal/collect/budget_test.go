@@ -25,15 +25,17 @@ func opened(name string, pace Pace, deep bool, cpu time.Duration) *worker {
 	return w
 }
 
-// TestOrderOfGivingUp: deep probes first, then samples, then the collector that took most; and nothing that was not the
-// reason.
+// TestOrderOfGivingUp: samples and passes first, then the collector that took most; and nothing that was not the
+// reason, a deep probe either.
 func TestOrderOfGivingUp(t *testing.T) {
 	const spent = time.Second
 	workers := []*worker{
-		opened("cpu", EveryTick, false, 10*time.Millisecond), opened("threads", EveryTick, false, 400*time.Millisecond),
-		opened("sockets", EveryTick, false, 300*time.Millisecond), opened("bpf-scheduler", AtEnd, true, 0),
-		opened("bpf-run-queue", AtEnd, true, 0), opened("bpf-cpu-profile", AtEnd, false, 0),
+		opened("cpu", EveryTick, false, 10*time.Millisecond),
+		opened("threads", EveryTick, false, 400*time.Millisecond),
+		opened("sockets", FirstAndLast, false, 300*time.Millisecond), opened("bpf-scheduler", AtEnd, true, 0),
+		opened("bpf-run-queue", AtEnd, true, 150*time.Millisecond), opened("thread-states", AtEnd, false, 0),
 	}
+	workers[5].passed(120 * time.Millisecond)
 	b := NewBudget(2, 2)
 	b.workers = workers
 	var got []string
@@ -41,18 +43,21 @@ func TestOrderOfGivingUp(t *testing.T) {
 		got = append(got, b.giveUp(spent, "why"))
 	}
 	want := []string{
-		"the deep probes (bpf-run-queue, bpf-scheduler)",
 		"samples: from now on every 2 intervals", "samples: from now on every 4 intervals",
 		"samples: from now on every 8 intervals",
-		"the collector threads, which took most (0.40 s)", "the collector sockets, which took most (0.30 s)", "", "",
-		"",
+		"the collector threads, which took most (0.40 s)", "the collector sockets, which took most (0.30 s)",
+		"the collector bpf-run-queue, which took most (0.15 s)",
+		"the collector thread-states, which took most (0.12 s)", "", "",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
+	if got := b.rest(time.Second); got != 8*time.Second {
+		t.Errorf("a second between passes becomes %s, want 8", got)
+	}
 	for _, w := range workers {
 		st, _ := w.report()
-		given := slices.Contains([]string{"threads", "sockets", "bpf-scheduler", "bpf-run-queue"}, w.c.Name)
+		given := slices.Contains([]string{"threads", "sockets", "bpf-run-queue", "thread-states"}, w.c.Name)
 		if given != (st.Status == recording.StatusBudget) || given && st.Remedy == "" {
 			t.Errorf("%s: status %q (%s), remedy %q", w.c.Name, st.Status, st.Reason, st.Remedy)
 		}
@@ -67,7 +72,7 @@ func TestTicks(t *testing.T) {
 	b := NewBudget(100, 1000) // never used up
 	b.restart(time.Now(), ownCPU())
 	for rarer, want := range []int{16, 8, 4, 2} {
-		b.rarer = uint(rarer)
+		b.rarer.Store(uint32(rarer))
 		n := 0
 		for tick := 1; tick <= 16; tick++ {
 			if b.check(tick) {
@@ -85,22 +90,24 @@ func TestTicks(t *testing.T) {
 func TestCheck(t *testing.T) {
 	began := time.Now()
 	b := NewBudget(2, 2)
-	b.join([]*worker{opened("threads", EveryTick, false, 0)})
+	w := opened("threads", EveryTick, false, 0)
+	b.join([]*worker{w})
 	b.check(1)
 	if given := b.givenUp(began); given != nil {
 		t.Fatalf("at once: %+v", given)
 	}
 	b.used -= time.Second // as if so much had been used
+	w.cpu = time.Second
 	b.check(2)
 	given := b.givenUp(began)
-	if len(given) != 1 || !strings.Contains(given[0].Text(), "2 % of 2 CPUs (--budget)") || b.rarer != 1 {
+	if len(given) != 1 || !strings.Contains(given[0].Text(), "2 % of 2 CPUs (--budget)") || b.rarer.Load() != 1 {
 		t.Errorf("given up: %+v, want samples, and why", given)
 	}
 	b.check(3)
 	b.since = b.since.Add(-2 * period) // as if so long had passed with nothing used
 	b.check(4)
-	if b.rarer != 0 || len(b.givenUp(began)) != 1 {
-		t.Errorf("every %d intervals after a calm period, given up %+v", 1<<b.rarer, b.givenUp(began))
+	if b.rarer.Load() != 0 || len(b.givenUp(began)) != 1 {
+		t.Errorf("every %d intervals after a calm period, given up %+v", 1<<b.rarer.Load(), b.givenUp(began))
 	}
 	if later := b.givenUp(time.Now()); later != nil {
 		t.Errorf("a recording that begins now has %+v", later)

@@ -69,6 +69,8 @@ type Env struct {
 	Target   host.Target
 	Deep     bool          // the user allows probes that cost the host more
 	Duration time.Duration // of the window, as asked for; Run fills it in
+
+	worker *worker // that opens a collector with it; nil: somebody else does
 }
 
 // A Source is an opened collector.

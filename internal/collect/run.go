@@ -38,6 +38,7 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	began, cpu := time.Now(), ownCPU()
 	if o.Alone {
 		cpu = 0
+		lateTimers()
 	}
 	if !o.Asked.IsZero() {
 		o.late = began.Sub(o.Asked)

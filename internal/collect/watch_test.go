@@ -60,7 +60,7 @@ func TestWatch(t *testing.T) {
 			t.Parallel()
 			n := 0
 			opened, end := context.WithCancel(t.Context())
-			w := collect.StartWatch(opened, "passes", cmp.Or(tc.pace, collect.Passes{
+			w := collect.Env{}.Watch(opened, "passes", cmp.Or(tc.pace, collect.Passes{
 				Share: 0.5, Least: time.Millisecond, Longest: time.Minute,
 			}), func(ctx context.Context) (bool, error) {
 				n++

@@ -37,6 +37,7 @@ func Windows(ctx context.Context, o Options, each func(*recording.Recording)) er
 	if o.Interval <= 0 || o.Duration <= 0 {
 		return fmt.Errorf("interval %v and duration %v must be above zero", o.Interval, o.Duration)
 	}
+	lateTimers()
 	s := &stream{o: o, b: recording.NewBuilder(), began: time.Now(), cpu: ownCPU()}
 	s.o.Env.Duration = o.Duration
 	openCtx, abandon := context.WithCancel(ctx)

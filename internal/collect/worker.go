@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -32,6 +33,7 @@ type worker struct {
 	lateErr error // of the first sample that was late
 	next    time.Time
 	cpu     time.Duration // of its samples since the budget's last step
+	passes  atomic.Int64  // CPU time of its passes in the background, likewise; who has the lock may wait for one
 	given   error         // why it was given up
 	status  recording.CollectorStatus
 	missing []recording.Missing
@@ -44,6 +46,7 @@ type worker struct {
 func (w *worker) open(ctx context.Context, env Env) {
 	runtime.LockOSThread() // whose CPU time is that of opening it
 	cpu := ThreadCPU()
+	env.worker = w
 	src, err := Open(ctx, w.c, env)
 	w.budget.forgive(ThreadCPU() - cpu)
 	runtime.UnlockOSThread()

@@ -93,7 +93,7 @@ func openWaitStacks(ctx context.Context, env collect.Env) (collect.Source, error
 		count: map[waitPlace]int64{},
 		names: map[int]string{}, began: now, last: now,
 	}
-	s.watch = collect.StartWatch(ctx, "stacks of waits", waitPace, s.pass)
+	s.watch = env.Watch(ctx, "stacks of waits", waitPace, s.pass)
 	return s, nil
 }
 

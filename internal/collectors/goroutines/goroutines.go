@@ -98,7 +98,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	}
 	s.began = time.Now()
 	s.last = s.began
-	s.watch = collect.StartWatch(ctx, "goroutines", pace, s.pass)
+	s.watch = env.Watch(ctx, "goroutines", pace, s.pass)
 	return s, nil
 }
 

@@ -115,7 +115,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	if err := s.find(ctx); err != nil {
 		return nil, err
 	}
-	s.watch = collect.StartWatch(ctx, "sessions of PostgreSQL", pace, s.pass)
+	s.watch = env.Watch(ctx, "sessions of PostgreSQL", pace, s.pass)
 	return s, nil
 }
 

@@ -126,7 +126,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	if err := s.look(ctx); err != nil {
 		return nil, err
 	}
-	s.watch = collect.StartWatch(ctx, "stacks of scripts", pace, s.pass)
+	s.watch = env.Watch(ctx, "stacks of scripts", pace, s.pass)
 	return s, nil
 }
 

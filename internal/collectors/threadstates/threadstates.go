@@ -115,7 +115,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[threadID]*thread{}, sockets: newSockets(),
 		locks: newFileLocks(), memories: map[int]*door.Memory{},
 	}
-	s.watch = collect.StartWatch(ctx, "states of threads", pace, func(ctx context.Context) (idle bool, err error) {
+	s.watch = env.Watch(ctx, "states of threads", pace, func(ctx context.Context) (idle bool, err error) {
 		return false, s.pass(ctx)
 	})
 	return s, nil

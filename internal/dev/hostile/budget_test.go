@@ -28,8 +28,8 @@ type costReport struct {
 	} `json:"cost"`
 }
 
-// TestBudget: a program with thousands of threads makes each sample of them dear. Past the budget perfdoctor gives deep
-// probes up, then samples, then collectors, and says so.
+// TestBudget: a program with thousands of threads makes each sample of them dear. Past the budget perfdoctor gives up
+// samples, then collectors, and says so. Deep probes, which take next to nothing of its own time, stay.
 func TestBudget(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	pid := trap(t, nil, "threads", "6000")
@@ -52,17 +52,16 @@ func TestBudget(t *testing.T) {
 	if len(free.Cost.GivenUp) != 0 {
 		t.Errorf("without a budget: %+v was given up", free.Cost.GivenUp)
 	}
-	if len(tight.Cost.GivenUp) < 2 || !strings.HasPrefix(tight.Cost.GivenUp[0].What, "the deep probes (") ||
-		!strings.Contains(tight.Cost.GivenUp[0].What, "bpf-scheduler") ||
-		!strings.HasPrefix(tight.Cost.GivenUp[1].What, "samples: ") {
-		t.Errorf("given up: %+v, want the deep probes, then samples", tight.Cost.GivenUp)
+	if len(tight.Cost.GivenUp) == 0 || !strings.HasPrefix(tight.Cost.GivenUp[0].What, "samples: ") ||
+		!strings.Contains(tight.Cost.GivenUp[0].Why, "0.2 % of") {
+		t.Errorf("given up: %+v, want samples first, and why", tight.Cost.GivenUp)
 	}
 	if tight.Cost.Samples >= free.Cost.Samples {
 		t.Errorf("%d samples with a budget, %d without one", tight.Cost.Samples, free.Cost.Samples)
 	}
 	for _, c := range tight.Cost.Collectors {
-		if c.Name == "bpf-scheduler" && (c.Status != "over budget" || !strings.Contains(c.Reason, "0.2 % of")) {
-			t.Errorf("%+v, want it given up, and why", c)
+		if c.Name == "bpf-scheduler" && c.Status == "over budget" {
+			t.Errorf("%+v, want what costs to be given up", c)
 		}
 	}
 }
