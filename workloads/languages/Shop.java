@@ -70,7 +70,7 @@ public class Shop {
 
     static Object digestPart() throws Exception {
         byte[] data = new byte[1 << 16];
-        for (int i = 0; i < 20; i++) data = Arrays.copyOf(MessageDigest.getInstance("SHA-256").digest(data), 1 << 16);
+        for (int i = 0; i < 50; i++) data = Arrays.copyOf(MessageDigest.getInstance("MD5").digest(data), 1 << 16);
         return data;
     }
 

@@ -85,7 +85,7 @@ NOINLINE void fetchPrice() {
 // --- sized
 NOINLINE void digestPart() {
   volatile uint64_t sum = 0;
-  for (uint64_t i = 0; i < 2000000; i++) sum = sum * 31 + i;
+  for (uint64_t i = 0; i < 5000000; i++) sum = sum * 31 + i;
 }
 
 static std::mutex jobsLock;

@@ -74,7 +74,7 @@ static COME: Condvar = Condvar::new();
 
 #[inline(never)]
 fn digest_part() -> u64 {
-    (0..6_000_000u64).fold(0, |sum, i| std::hint::black_box(sum * 31 + i) % 1_000_003)
+    (0..900_000u64).fold(0, |sum, i| std::hint::black_box(sum * 31 + i) % 1_000_003)
 }
 
 fn work() {
