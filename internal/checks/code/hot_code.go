@@ -29,7 +29,13 @@ var (
 		Why: "a thread cannot use more than one CPU, or wait for more; with a tenth of it left it still takes what " +
 			"comes next at once",
 	}
-	hotFull = &check.Param{
+	hotQueued = &check.Param{
+		Name: "queued", Default: 0.75, Unit: quantity.CPUs,
+		Why: "of a thread, where requests wait inside the program: the queue before a server that is used for three " +
+			"quarters has three in it (M/M/1; L. Kleinrock, Queueing Systems I, 3.2)",
+	}
+	hotRequest = evidence.RequestSeconds()
+	hotFull    = &check.Param{
 		Name: "full", Default: 0.9, Unit: quantity.Ratio,
 		Why: "of the CPUs: what is left is in pieces too short for more work",
 	}
@@ -82,11 +88,13 @@ It is a warning where something waits for that code: a thread that does hardly
 anything else uses a CPU of its own, or waits for it behind others, or the
 program fills the CPUs that it may use, or most of the CPUs of a host that are
 full, or requests wait while no more than the same few threads run at a time, as
-with GOMAXPROCS. It is one as well where nothing is full, and a piece of a
-server's work computes for long in that code: who asked waits that long, however
-idle the machine is. How long is at least the CPU time of the threads over their
-waits, and at least the CPU time over the segments with data that came on the
-server's ports. Below that it is a fact. It is a fact too of programs that
+with GOMAXPROCS. Where requests wait inside the program, a thread counts as full
+that is used for three quarters. It is a warning as well where nothing is full,
+and a piece of a server's work computes for long in that code: who asked waits
+that long, however idle the machine is. How long is at least the CPU time of the
+threads over their waits, and at least the CPU time over the segments with data
+that came on the server's ports; of a child for which its parent waits, the CPU
+time of those that ended, over how many there are at most. Below that it is a fact. It is a fact too of programs that
 compress, compile, encode or compute checksums for nobody who waits: such a job
 uses what it is given. It is one of a function that nearly all of the program's
 work goes through and that has its time in many calls, as the handler of a
@@ -106,12 +114,12 @@ or the work done in a second stays the same when the function is made cheaper.`,
 		metric.CgroupQuota, metric.CgroupCpuset, metric.TargetCPUs, metric.CPUSeconds, metric.TargetListenPorts,
 		metric.ThreadSwitches,
 		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadRunDelay, metric.ListenerSegments,
-		metric.TCPPassiveOpens, metric.ConnectionTurns, metric.ProcessChildrenCPU, metric.ProcessStart,
+		metric.TCPPassiveOpens, metric.ConnectionTurns, metric.ProcessChildrenCPU, metric.ProcessStart, metric.Forks,
 		metric.ListenerOwes,
 	},
 	Params: []*check.Param{
 		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotKernel, hotAll, hotSpread, hotDark, hotPiece,
-		hotServed, hotAsked, hotComputes,
+		hotQueued, hotRequest, hotServed, hotAsked, hotComputes,
 		evidence.ParamCPUTaken,
 	},
 	Facts: []check.Fact{evidence.FillsCPUs},

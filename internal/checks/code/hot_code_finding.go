@@ -310,22 +310,28 @@ func (t hotThreadTime) keys(c *hotcode.CPU) (out []hotKey) {
 // hotFullThreads gives the threads that use a CPU of their own or wait for it, whatever they do with it, and the
 // interpreters whose threads do so together.
 func hotFullThreads(p *check.Pass) (out []hotThreadTime) {
-	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
-	if window.Number() <= 0 {
+	_, window, ok := evidence.Rise("", p.Counter(metric.ThreadCPU)) // less than that of the recording
+	if !ok {
 		return nil
 	}
-	threads := hotThreads(p)
+	threads, least := hotThreads(p), p.Param(hotThread)
+	if h, ok := evidence.HeldOf(p); ok && h.Each.AtLeast(p.Param(hotRequest)) && h.Share.Number() >= leastHeld {
+		least = p.Param(hotQueued)
+	}
 	for _, t := range slices.Concat(threads, hotInterpreters(p, threads)) {
 		t.use = quantity.Of("CPU time", t.seconds, quantity.Seconds).Per(window).As(quantity.CPUs).
 			Named("CPUs used by %s %s", t.kind(), t.name())
 		t.wants = quantity.Of("CPU time and time ready to run", t.seconds+t.waited, quantity.Seconds).Per(window).
 			As(quantity.CPUs).Named("CPUs used or waited for by %s %s", t.kind(), t.name())
-		if t.wants.AtLeast(p.Param(hotThread)) && t.use.AtLeast(p.Param(hotLeast)) {
+		if t.wants.AtLeast(least) && t.use.AtLeast(p.Param(hotLeast)) {
 			out = append(out, t)
 		}
 	}
 	return out
 }
+
+// leastHeld is of the requests in progress: half of them and more wait inside the program, for nobody else.
+const leastHeld = 0.5
 
 // hotInterpreters adds up the threads of each process whose interpreter runs one at a time, apart from what libraries
 // of machine code do beside it.
@@ -400,10 +406,12 @@ func hotJob(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	inModule := func(module string) bool {
 		return slices.ContainsFunc(hotJobModules, func(m string) bool { return strings.HasPrefix(module, m) })
 	}
-	switch {
-	case slices.Contains(hotJobs, t.name):
-		return t.name + " is a job that uses the CPUs it is given: a healthy one looks like this"
-	case inModule(h.Module) || inModule(h.CalleeModule) && 2*h.CalleeTime.Value > h.Inclusive.Value:
+	for _, name := range []string{t.name, h.Module} { // the program, or a child
+		if slices.Contains(hotJobs, name) {
+			return name + " is a job that uses the CPUs it is given: a healthy one looks like this"
+		}
+	}
+	if inModule(h.Module) || inModule(h.CalleeModule) && 2*h.CalleeTime.Value > h.Inclusive.Value {
 		return "it compresses or encodes, and listens for nobody: a healthy job looks like this"
 	}
 	return ""

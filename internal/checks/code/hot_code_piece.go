@@ -33,22 +33,36 @@ var (
 	}
 )
 
-// A hotWork is what the threads of a server compute between two waits.
+// A hotWork is what the threads of a server compute between two waits, or a child for its parent.
 type hotWork struct {
 	piece    quantity.Value // CPU time
+	parent   bool           // it is a child's, and its parent waits
 	computes quantity.Value // share of the program's time that is not idle
 	evidence []quantity.Value
 }
 
 // text says what waits for it.
 func (w *hotWork) text() string {
+	if w.parent {
+		return fmt.Sprintf("a child computes for %s, while its parent waits", w.piece.Text())
+	}
 	return fmt.Sprintf("a piece of work computes for %s, while who asked for it waits", w.piece.Text())
 }
 
 // hotWorkOf finds what a piece of work computes in this code, where somebody waits for it: of a server that is not
-// full. It is the larger of two numbers, each of which is that or less.
+// full, or of children. Of a server it is the larger of two numbers, each of which is that or less.
 func hotWorkOf(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, ok bool) {
-	if serves, known := evidence.Serves(p); !known || !serves || t.used.Below(p.Param(hotServed)) {
+	if t.used.Below(p.Param(hotServed)) {
+		return nil, false
+	}
+	if w, ok = hotServedWork(p, t, in); ok {
+		return w, true
+	}
+	return hotByChildren(p)
+}
+
+func hotServedWork(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, ok bool) {
+	if serves, known := evidence.Serves(p); !known || !serves {
 		return nil, false
 	}
 	computes, known := hotComputing(p)
@@ -109,6 +123,44 @@ func hotByRequests(p *check.Pass, in map[hotKey]float64) (w *hotWork, ok bool) {
 	each := quantity.Of("CPU time in it", seconds, quantity.Seconds).Per(requests).As(quantity.Seconds).
 		Named("CPU time of a request, at least")
 	return &hotWork{piece: each, evidence: []quantity.Value{each, rate}}, true
+}
+
+// hotByChildren takes the CPU time of the children that ended and were waited for, over how many there are at most: as
+// many as the thread that waits for them has waits, and as the host began. A parent whose child goes on, as that of a
+// server under tini, has no such time.
+func hotByChildren(p *check.Pass) (w *hotWork, ok bool) {
+	pid, tid, waited := hotParent(p)
+	ended := 0.0
+	for _, s := range p.Counter(metric.ProcessChildrenCPU, "pid", pid) {
+		n, _ := s.Increase()
+		ended += n
+	}
+	most, _, known := evidence.Rise("processes and threads begun on the host", p.Counter(metric.Forks))
+	if waits := hotWaits(p)[tid]; waits > 0 && (!known || waits < most.Number()) {
+		most = quantity.Of("waits of their parent", waits, quantity.Unit("waits"))
+	}
+	if most.Number() <= 0 || waited == 0 || ended == 0 {
+		return nil, false
+	}
+	cpu := quantity.Of("CPU time of children that ended", ended, quantity.Seconds)
+	w = &hotWork{
+		parent: true,
+		piece:  cpu.Per(most).As(quantity.Seconds).Named("CPU time of a child, at least"),
+		computes: cpu.Per(quantity.Of("their parent waits for a child", waited, quantity.Seconds)).
+			Named("of the time in which the parent waits for a child they compute"),
+	}
+	w.evidence = []quantity.Value{w.piece, w.computes}
+	return w, !w.piece.Below(p.Param(hotPiece)) && !w.computes.Below(p.Param(hotComputes))
+}
+
+// hotParent gives the target's thread that waits for children for longest, and how long, in seconds.
+func hotParent(p *check.Pass) (pid string, tid int, waited float64) {
+	for _, s := range p.Gauge(metric.ThreadStateTime, "for", "child") {
+		if n, err := strconv.Atoi(s.Label("tid")); err == nil && s.Last() > waited {
+			pid, tid, waited = s.Label("pid"), n, s.Last()
+		}
+	}
+	return pid, tid, waited
 }
 
 // hotComputing is how much of the time in which the target's threads are not idle they compute, or are ready to.

@@ -31,9 +31,10 @@ var (
 		Why: "in progress for each thread that stands elsewhere: with one each they may be meant to stand there",
 	}
 	paramHeldFull = &check.Param{
-		Name: "full", Default: 0.9, Unit: quantity.Ratio,
-		Why: "of a CPU, by one thread, or of all CPUs that the program may use: what is left is in pieces " +
-			"too short for more work, and requests wait for the CPU",
+		Name: "full", Default: 0.75, Unit: quantity.Ratio,
+		Why: "of a CPU, by one thread, or of all CPUs that the program may use: the queue before a server that is " +
+			"used for three quarters has three in it (M/M/1; L. Kleinrock, Queueing Systems I, 3.2), and requests " +
+			"wait for the CPU",
 	}
 )
 
@@ -150,6 +151,9 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	takers, others, at := standing(l, takes)
 	if loops := scriptLoops(p); len(loops) > 0 {
 		takers, others, at = standingOf(p, l.Window, loops)
+		if others.Number() < float64(len(loops))*p.Param(paramHeldShare).Number() { // it computes, or is free
+			return
+		}
 	} else if n := bystanders(p, l.Window); n.Number() > 0 {
 		takers = takers.Minus(n).Named("threads that wait for the next request or event, and take some, mean")
 	}
