@@ -1,7 +1,9 @@
 package evidence
 
 import (
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
@@ -98,7 +100,10 @@ func CPUMetrics() []metric.Metric {
 func (w *Waiting) Pool(s stacks.Sample) string {
 	if w.Event == stacks.ScriptWall {
 		for i := len(s.Stack) - 1; i >= 0; i-- {
-			if w.Owners.Of(w.Frames[s.Stack[i]]) == hotcode.Application {
+			if f := w.Frames[s.Stack[i]]; w.Owners.Of(f) == hotcode.Application {
+				if script, ok := strings.CutPrefix(f.Name, "py::<module>:"); ok { // what it does outside of functions
+					return path.Base(script)
+				}
 				return w.nameOf(s.Stack[i])
 			}
 		}

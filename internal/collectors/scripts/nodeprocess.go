@@ -3,12 +3,14 @@ package scripts
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/node"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/perfevent"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -28,6 +30,8 @@ type nodeProcess struct {
 	watched int
 	listed  time.Time
 	refused bool
+	stack   []byte    // reused
+	waits   time.Time // when one looked last what the event loop waits for
 }
 
 // A nodeThread is one of them. There are no stacks of one that was not seen to run.
@@ -59,6 +63,7 @@ func (p *nodeProcess) pass(s *source) {
 	if time.Since(p.listed) > listPeriod {
 		p.list(s)
 	}
+	p.lookAtWait(s)
 	for tid, t := range p.threads {
 		if t.stacks == nil {
 			continue
@@ -74,6 +79,39 @@ func (p *nodeProcess) pass(s *source) {
 			s.lost++
 		}
 	}
+}
+
+// lookAtWait samples what the event loop waits for, the first thread of the process, unless it waits for its events: the
+// system call, and the functions that lead to it. Of a thread that waits no register is known but the stack's pointer:
+// the innermost word that leads to a function is its frame ([node.Process.Stack]).
+func (p *nodeProcess) lookAtWait(s *source) {
+	now := time.Now()
+	since := now.Sub(p.waits)
+	if since < waitPeriod {
+		return
+	}
+	p.waits = now
+	e, err := s.standsIn(p.pid, p.pid)
+	if err != nil || e.Running || e.Name == "" || strings.HasPrefix(e.Name, "epoll_") {
+		return
+	}
+	if p.stack == nil {
+		p.stack = make([]byte, perfevent.StackSize)
+	}
+	memory := door.MemoryOf(s.env.Host.Proc + "/" + strconv.Itoa(p.pid))
+	n, _ := memory.ReadAt(p.stack, int64(e.SP)) // it ends where the stack does
+	calls := p.scripts.Stack(perfevent.StackSample{PC: e.PC, SP: e.SP, Stack: p.stack[:n]})
+	seen, _ := s.thread(p.pid, p.pid)
+	if len(calls) == 0 || seen == nil {
+		return // it has ended, or waits for something of the runtime's
+	}
+	x := stacks.Sample{State: stacks.Sleeping, Count: 1, Value: int64(since)}
+	x.Stack = append(x.Stack, s.waits.Frame(stacks.Frame{Name: e.Name, Kind: stacks.Kernel}))
+	for _, c := range calls {
+		x.Stack = append(x.Stack, s.waits.Frame(frameOfCall(c)))
+	}
+	x.Thread = s.waits.Thread(stacks.Thread{ID: p.pid, Name: seen.comm})
+	s.waits.Add(x)
 }
 
 // unseen is nothing: the threads that run JavaScript live as long as the process.
@@ -119,9 +157,13 @@ func (p *nodeProcess) sample(s *source, t *thread, x perfevent.StackSample) {
 	b := s.profiles[onCPU]
 	s.frames = s.frames[:0]
 	for _, c := range p.scripts.Stack(x) {
-		s.frames = append(s.frames, b.Frame(stacks.Frame{Name: nameOfCall(c), Line: c.Line, Kind: stacks.Compiled}))
+		s.frames = append(s.frames, b.Frame(frameOfCall(c)))
 	}
 	s.add(t, onCPU)
+}
+
+func frameOfCall(c node.Call) stacks.Frame {
+	return stacks.Frame{Name: nameOfCall(c), Line: c.Line, Kind: stacks.Compiled}
 }
 
 // nameOfCall writes a function as V8 does into a file for perf (src/logging/log.cc), without the mark of its compiler.

@@ -104,7 +104,7 @@ type source struct {
 	looked    time.Time
 	threads   map[threadKey]*thread
 	profiles  [kinds]*stacks.Builder // see onCPU
-	waits     *stacks.Builder        // what threads of Python do, those that wait too
+	waits     *stacks.Builder        // what threads of Python do, those that wait too, and event loops of Node.js
 	frames    []int                  // reused
 	lost      int64
 	first     bool // the pass that is the first
@@ -181,7 +181,7 @@ func (s *source) open(pid int) (interpreter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &nodeProcess{pid: pid, scripts: js, threads: map[int]*nodeThread{}}, nil
+	return &nodeProcess{pid: pid, scripts: js, threads: map[int]*nodeThread{}, waits: time.Now()}, nil
 }
 
 // pass looks at the threads of all interpreters.
@@ -265,7 +265,7 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 		a.Missing(metric.ScriptProfileSamples, recording.StatusUnsupported,
 			"no process of the target runs Python (CPython) or Node.js", "")
 		a.Missing(metric.ScriptWallProfileSamples, recording.StatusUnsupported,
-			"no process of the target runs Python (CPython)", "")
+			"no process of the target runs Python (CPython) or Node.js", "")
 		return nil
 	}
 	a.None(metric.ScriptLockWait)

@@ -73,11 +73,15 @@ function turn() {
   for (let i = 0; i < 50; i++) small(20000), large(60000);
   setTimeout(turn, 0);
 }
+const cell = new Int32Array(new SharedArrayBuffer(4));
+function stand() { Atomics.wait(cell, 0, 0, 50); }
+function blocked() { stand(); setTimeout(blocked, 1); }
 if (isMainThread) {
   console.log('ready');
   process.stdin.resume().on('end', () => process.exit(0));
   if (process.argv[2] === 'worker') new Worker(__filename);
   if (process.argv[2] === 'work') turn();
+  if (process.argv[2] === 'blocked') blocked();
 } else turn();
 `
 
@@ -258,6 +262,38 @@ func TestWanting(t *testing.T) {
 			}
 			if n := list[0].Last() / window.Seconds(); n < tc.least || n > tc.most {
 				t.Errorf("%.2f threads want the lock, want %v to %v", n, tc.least, tc.most)
+			}
+		})
+	}
+}
+
+// TestBlockedLoop: of an event loop that waits for something else than events the functions are known; of one that is
+// idle there is nothing to tell.
+func TestBlockedLoop(t *testing.T) {
+	const window = 3 * time.Second
+	for _, what := range []string{"blocked", "idle"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			pid := startNode(t, what)
+			rec, _, err := record(t, pid, window, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waited := map[string]time.Duration{}
+			if p, ok := rec.Profile(stacks.ScriptWall); ok {
+				for _, s := range p.Samples {
+					place := ""
+					for _, frame := range s.Stack[:min(3, len(s.Stack))] {
+						name, _, _ := strings.Cut(p.Frames[frame].Name, " ")
+						place += name + " "
+					}
+					waited[place] += time.Duration(s.Value)
+				}
+			}
+			t.Log(waited)
+			got := waited["futex JS:stand JS:blocked "]
+			if what == "idle" && len(waited) > 0 || what == "blocked" && got < window/2 {
+				t.Errorf("%s in the function that waits, of %s", got, window)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ const (
 	Alloc     Event = "alloc" // objects allocated, by class
 	Lock      Event = "lock"  // time waited for a monitor or in LockSupport.park, by class of the lock
 	// ScriptWall is each thread of an interpreter in turn, as functions of its scripts. Of one that waits the innermost
-	// frame is the system call that it waits in.
+	// frame is the system call that it waits in. Of Node.js it is the event loop where that waits for no event.
 	ScriptWall Event = "script-wall"
 	OffCPU     Event = "off-cpu" // time not on a CPU, from switch to switch
 	Waits      Event = "waits"   // threads of a program that wait in a system call, whenever one looked
