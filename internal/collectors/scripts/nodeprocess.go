@@ -81,9 +81,9 @@ func (p *nodeProcess) pass(s *source) {
 	}
 }
 
-// lookAtWait samples what the event loop waits for, the first thread of the process, unless it waits for its events: the
-// system call, and the functions that lead to it. Of a thread that waits no register is known but the stack's pointer:
-// the innermost word that leads to a function is its frame ([node.Process.Stack]).
+// lookAtWait samples what the event loop waits for, the first thread of the process, unless it waits for its events:
+// the system call, and the functions that lead to it. Of a thread that waits no register is known but the stack's
+// pointer: the innermost word that leads to a function is its frame ([node.Process.Stack]).
 func (p *nodeProcess) lookAtWait(s *source) {
 	now := time.Now()
 	since := now.Sub(p.waits)
