@@ -87,6 +87,10 @@ func Causes() check.Causes {
 			Cause: "no-keepalive", Effect: "cpu-in-system",
 			Why: "the kernel opens and closes a connection for each request",
 		},
+		{
+			Cause: "no-keepalive", Effect: "waiting-on-backend", If: evidence.OpenedInRequests,
+			Why: "most of the wait is for connections to be opened",
+		},
 		{Cause: "no-keepalive", Effect: "cpu-in-softirq", Why: "handshakes and ends of connections are packets more"},
 		{Cause: "few-connections", Effect: "held-requests", Why: "they wait inside it for one of these connections"},
 		{

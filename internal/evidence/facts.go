@@ -8,6 +8,8 @@ const (
 	QueueAtEgress check.Fact = "queue-at-the-egress"
 	// DearPackets is that each costs several times the usual, by rules walked one by one.
 	DearPackets check.Fact = "packets-are-dear"
+	// OpenedInRequests is that requests wait for connections to be opened for most of their time.
+	OpenedInRequests check.Fact = "opened-in-requests"
 	// FillsCPUs is that a fifth of the CPUs would be idle without it.
 	FillsCPUs check.Fact = "fills-the-cpus"
 	// LengthensPauses is that the pauses were no fault, had the collector not waited for a CPU.

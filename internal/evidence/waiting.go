@@ -74,6 +74,14 @@ func (w *Waiting) WithWork() quantity.Value {
 	}).Total().Value)
 }
 
+// Opening is how many threads wait for the network while they make a connection ready for use or end one, on average.
+func (w *Waiting) Opening() quantity.Value {
+	return w.Threads(w.Who()+" that open or close a connection, mean", w.Filter(func(s stacks.Sample) bool {
+		wait, _ := w.Waits.Of(s)
+		return wait == hotcode.ForNetwork && w.Waits.Opens(s)
+	}).Total().Value)
+}
+
 // mostFull is the part of the CPUs from which on goroutines that wait for each other may wait for a CPU in truth: what
 // is left is in pieces too short for more work.
 const mostFull = 0.9

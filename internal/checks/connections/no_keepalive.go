@@ -47,7 +47,8 @@ var (
 		Name: "open", Default: 0.5, Unit: quantity.Connections,
 		Why: "open at any moment: with fewer the program does something else for most of the time",
 	}
-	paramKeepaliveBusy = &check.Param{
+	paramKeepaliveRequest = evidence.RequestSeconds()
+	paramKeepaliveBusy    = &check.Param{
 		Name: "busy-share", Default: 0.5, Unit: quantity.Ratio,
 		Why: "where half of the CPU time is idle, the cost of handshakes harms nobody yet",
 	}
@@ -66,8 +67,9 @@ had, and only processes whose connections had about one are accused, whatever ot
 Measured otherwise: connections opened per second by this namespace, and data segments sent per connection opened or
 accepted: up to four is about one request each. The destination with the most short-lived sockets is named. It is
 info, and a warning where it does harm: a share of the port ceiling, or si + sy the larger part of a busy CPU, or the
-handshake is much of the time for which a connection is open. Then more than one request is accused, too: the first
-answers are those of TLS and of a login.
+handshake is much of the time for which a connection is open, or requests take long and wait for most of this while
+connections are opened or closed, by the stacks of Java, Go and Python. Then more than one request is accused, too: the
+first answers are those of TLS and of a login.
 
 Fix: a connection pool. In nginx it takes all three: keepalive in the upstream block, proxy_http_version 1.1, and an
 empty Connection header; keepalive alone changes nothing (measured: 1.00 connections per request with it, 0.001 with
@@ -77,13 +79,16 @@ Disproved if the requests of one connection are many (access log: requests per c
 	Needs: []metric.Metric{metric.TCPActiveOpens, metric.TCPPassiveOpens},
 	Uses: slices.Concat(evidence.PortNeeds(), []metric.Metric{
 		metric.TCPOrigDataSent, metric.DestinationYoungTW, metric.Sockets, metric.CPUSeconds, metric.DestinationOwner,
-		metric.DestinationRTT,
-	}, evidence.FlowUses()),
+		metric.DestinationRTT, metric.WallProfileSamples, metric.GoroutineProfileSamples,
+		metric.ScriptWallProfileSamples, metric.GoRuntime, metric.ListenerOwes, metric.ListenerQueue,
+		metric.TargetListenPorts,
+	}, evidence.FlowUses(), evidence.RequestMetrics()),
 	Params: []*check.Param{
 		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
-		paramKeepaliveBusy, paramKeepaliveTrip, paramKeepaliveWait, paramKeepaliveLive,
+		paramKeepaliveBusy, paramKeepaliveRequest, paramKeepaliveTrip, paramKeepaliveWait, paramKeepaliveLive,
 		evidence.ParamPortsFull, evidence.ParamTWFall,
 	},
+	Facts:  []check.Fact{evidence.OpenedInRequests},
 	Beyond: "the peer's access log",
 	Run:    runNoKeepalive,
 }
@@ -137,12 +142,13 @@ func runNoKeepalive(p *check.Pass) error {
 // process that keeps its connections is not among them.
 func accuse(p *check.Pass) {
 	_, window := evidence.FlowSpan(p)
+	slow := openedInRequests(p)
 	sums := map[string]*evidence.ClientFlow{}
 	named := map[string][]string{}
 	var order []string
 	for _, f := range evidence.ClientFlows(p) {
 		_, waits := handshakeShare(p, f)
-		if !waits && !singleRequests(f, p.Param(paramKeepaliveTurns)) {
+		if !waits && !singleRequests(f, p.Param(paramKeepaliveTurns)) && f.Destination != slow {
 			continue
 		}
 		if sums[f.Destination] == nil {
@@ -159,7 +165,7 @@ func accuse(p *check.Pass) {
 		rate := opened.Per(window).Named("connections opened to it by these processes")
 		p.Read(rate)
 		handshake, waits := handshakeShare(p, *sums[d])
-		if rate.Below(p.Param(paramKeepaliveRate)) && !waits {
+		if rate.Below(p.Param(paramKeepaliveRate)) && !waits && d != slow {
 			continue
 		}
 		turns := quantity.Of("requests with an answer, at most", sums[d].Turns, "requests").
@@ -177,6 +183,9 @@ func accuse(p *check.Pass) {
 		}
 		keepaliveHarm(p, &f)
 		evidence.WithoutConnecting(p, &f)
+		if d == slow {
+			inRequests(p, &f)
+		}
 		if waits {
 			f.Severity = check.Warning
 			f.Evidence = append(f.Evidence, handshake)
@@ -185,6 +194,40 @@ func accuse(p *check.Pass) {
 		}
 		p.Report(f)
 	}
+}
+
+// openedInRequests is the destination for whose new connections requests wait for most of their time: that to which
+// most are opened. It is empty where they do not.
+func openedInRequests(p *check.Pass) string {
+	flows := evidence.ClientFlows(p)
+	if len(flows) == 0 || !inRequests(p, &check.Finding{}) {
+		return ""
+	}
+	return flows[0].Destination
+}
+
+// inRequests makes it a warning where requests wait for most of their time while connections are opened or closed: for
+// several round trips where TLS and a login follow the handshake.
+func inRequests(p *check.Pass, f *check.Finding) bool {
+	w, err := evidence.WaitingOf(p)
+	if err != nil {
+		return false
+	}
+	opening := w.Opening()
+	p.Read(opening)
+	if !evidence.Noticed(p, f, opening, paramKeepaliveRequest) {
+		return false
+	}
+	f.Summary += ", most of it a wait while connections are opened or closed"
+	f.Evidence = append(f.Evidence, opening)
+	f.Facts = append(f.Facts, evidence.OpenedInRequests)
+	f.Remedies = append([]check.Remedy{{
+		Action: "keep as many idle connections in the pool as are in use at once: maxIdle of DBCP, minimumIdle of " +
+			"HikariCP, SetMaxIdleConns of Go (2 by default), pool_size of SQLAlchemy",
+		Risk: "each takes a session of the server, also at night",
+	}}, f.Remedies...)
+	evidence.WithoutThreads(p, f, opening.Number())
+	return true
 }
 
 // handshakeShare is how much of the time for which connections are open is a round trip for their handshake. waits is

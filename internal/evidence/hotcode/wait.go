@@ -55,6 +55,8 @@ type waitTable struct {
 	tasks []Pattern
 	// mains are the methods that a program begins with.
 	mains []Pattern
+	// opens are calls of a client that make a connection ready for use, with its handshakes and the login, or end one.
+	opens []Pattern
 }
 
 // Waits tells of samples of one wall-clock profile what their threads wait for.
@@ -65,7 +67,7 @@ type Waits struct {
 	own            stacks.Set // code of the application: what calls it says nothing of the wait
 	program        stacks.Set // what is Java or Go: all else are threads of the runtime itself, or its insides
 
-	mains, acquires, parks, loops, requests, tasks stacks.Set
+	mains, acquires, parks, loops, requests, tasks, opens stacks.Set
 }
 
 // WaitsOf prepares for a profile of a process whose code is told apart by owners.
@@ -88,6 +90,7 @@ func WaitsOf(p *stacks.Profile, owners Owners) *Waits {
 	w.loops, _ = Frames(p, table.loops)
 	w.requests, _ = Frames(p, table.requests)
 	w.tasks, _ = Frames(p, table.tasks)
+	w.opens, _ = Frames(p, table.opens)
 	return w
 }
 
@@ -233,6 +236,9 @@ func (w *Waits) isMain(s stacks.Sample) bool {
 func (w *Waits) Serves(s stacks.Sample) (request, task bool) {
 	return s.Innermost(w.requests) >= 0 || w.Loops(s), s.Innermost(w.tasks) >= 0
 }
+
+// Opens tells whether a thread makes a connection ready for use, or ends one.
+func (w *Waits) Opens(s stacks.Sample) bool { return s.Innermost(w.opens) >= 0 }
 
 // Loops tells whether a thread is in the run loop of an event loop.
 func (w *Waits) Loops(s stacks.Sample) bool { return s.Innermost(w.loops) >= 0 }

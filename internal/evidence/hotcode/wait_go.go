@@ -60,4 +60,8 @@ var goWaits = waitTable{
 		"net/rpc.(*service).call",
 	),
 	mains: ParsePatterns("runtime.main"),
+	opens: ParsePatterns(
+		"net.(*Dialer).Dial*", "crypto/tls.(*Conn).clientHandshake", "*onnector).Connect",
+		"github.com/jackc/pgx/*pgconn.connect*", "github.com/lib/pq.*pen*",
+	),
 }

@@ -148,4 +148,11 @@ var javaWaits = waitTable{
 	),
 	parks: ParsePatterns("*.Unsafe.park", "java.lang.Object.wait*", "java.util.concurrent.locks.LockSupport.park*"),
 	mains: ParsePatterns("*.main"),
+	opens: ParsePatterns(
+		"java.net.Socket.connect", "*SocketChannelImpl.connect", "*HttpsClient.afterConnect", "*.Driver.connect",
+		"*.DriverManager.getConnection", "*ConnectionFactory.createConnection", "*ConnectionFactory.makeObject",
+		"com.zaxxer.hikari.pool.PoolBase.newConnection", "*ConnectionOperator.connect",
+		"*ConnectionFactory.destroyObject", "com.zaxxer.hikari.pool.PoolBase.quietlyCloseConnection",
+		"okhttp3.internal.connection.*.connect*", "redis.clients.jedis.Connection.connect",
+	),
 }

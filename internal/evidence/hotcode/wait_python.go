@@ -37,6 +37,7 @@ var pythonWaits = waitTable{
 			"py::*join:*threading.py", "py::*_wait_for_tstate_lock:*threading.py", "py::*Barrier.*:*threading.py",
 			"py::*_shutdown:*threading.py",
 		)},
+		{ForNetwork, ParsePatterns("py::*:*/ssl.py")}, // OpenSSL calls read(2), as for a file
 		{ForWakeUp, ParsePatterns("py::*wait:*threading.py", "py::*wait_for:*threading.py")},
 		{ForChild, ParsePatterns("py::*wait:*subprocess.py", "py::*communicate:*subprocess.py")},
 	},
@@ -46,4 +47,9 @@ var pythonWaits = waitTable{
 		"py::*finish_request:*socketserver.py",
 	),
 	mains: ParsePatterns("py::<module>:*"),
+	opens: ParsePatterns(
+		"py::*create_connection:*", "py::*connect:*http/client.py", "py::*connect:*urllib3/connection.py",
+		"py::connect:*psycopg2/__init__.py", "py::*connect:*psycopg/connection.py", "py::*connect:*pymysql/*",
+		"py::*connect:*mysql/connector/*", "py::*connect:*redis/connection.py", "py::*connect:*sqlalchemy/engine/*",
+	),
 }

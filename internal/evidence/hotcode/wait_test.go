@@ -326,6 +326,40 @@ func TestInnermost(t *testing.T) {
 	}
 }
 
+// TestOpens: who makes a connection ready for use, in each language, and who uses one.
+func TestOpens(t *testing.T) {
+	const read = "java.net.SocketInputStream.socketRead0 java.net.SocketInputStream.read "
+	for _, tc := range []struct {
+		event stacks.Event
+		stack string
+		want  bool
+	}{
+		{stacks.Wall, read + "org.h2.value.Transfer.readInt org.h2.Driver.connect " +
+			"org.apache.commons.dbcp2.DriverConnectionFactory.createConnection com.example.Dao.find " + task, true},
+		{stacks.Wall, read + "org.h2.command.CommandRemote.executeQuery com.example.Dao.find " + task, false},
+		{stacks.Goroutine, "runtime.netpollblock crypto/tls.(*clientHandshakeState).handshake " +
+			"crypto/tls.(*Conn).clientHandshake net/http.(*persistConn).addTLS.func2", true},
+		{stacks.Goroutine, "runtime.netpollblock crypto/tls.(*Conn).serverHandshake net/http.(*conn).serve", false},
+		{stacks.ScriptWall, "read py::SSLSocket.do_handshake:/usr/lib/python3.11/ssl.py " +
+			"py::HTTPSConnection.connect:/usr/lib/python3.11/http/client.py py::H.do_GET:/srv/app.py", true},
+		{stacks.ScriptWall, "read py::SSLSocket.read:/usr/lib/python3.11/ssl.py py::H.do_GET:/srv/app.py", false},
+	} {
+		p, _ := stackOf(strings.Fields(tc.stack)...)
+		p.Event = tc.event
+		for i := range p.Frames {
+			if p.Frames[i].Name == "read" { // the system call
+				p.Frames[i].Kind = stacks.Kernel
+			}
+		}
+		s := p.Samples[0]
+		s.State = stacks.Sleeping
+		w := WaitsOf(p, Owners{})
+		if wait, _ := w.Blocked(s); w.Opens(s) != tc.want || tc.event != stacks.Goroutine && wait != ForNetwork {
+			t.Errorf("%s: opens %v, waits for %s", tc.stack, w.Opens(s), wait)
+		}
+	}
+}
+
 // TestServes: who has a request in hand, who is a worker of an executor, and who neither.
 func TestServes(t *testing.T) {
 	for stack, want := range map[string][2]bool{
