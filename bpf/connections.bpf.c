@@ -81,6 +81,7 @@ struct connection {
 	u64 established; // 0: not yet
 	u32 row; // NO_ROW: this socket has none under way
 	u32 server; // 1: it was accepted
+	u64 at_fin; // data_segs_out when the peer closed
 };
 
 #define NO_ROW (~0U)
@@ -427,8 +428,10 @@ static inline void gave_up(const struct sock *sk, const struct tcp_sock *tp, str
 }
 
 // reset_open counts connections that ended by a reset while a request had no answer: what came last is the request. On
-// others nothing was lost: who closes with SO_LINGER 0 has what it wanted.
-static inline void reset_open(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last, bool server)
+// others nothing was lost: who closes with SO_LINGER 0 has what it wanted. What a client sent after the server had closed
+// is a good-bye, as TLS has one, and no request.
+static inline void reset_open(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last, bool server,
+			      u64 at_fin)
 {
 	u32 received = tp->inet_conn.icsk_ack.lrcvtime;
 	u32 out = tp->data_segs_out, in = tp->data_segs_in;
@@ -436,6 +439,8 @@ static inline void reset_open(const struct sock *sk, const struct tcp_sock *tp, 
 	bool dropped = (last == ESTABLISHED || last == CLOSE_WAIT) && !sk->sk_err;
 
 	if (!dropped && sk->sk_err != ECONNRESET && sk->sk_err != EPIPE)
+		return;
+	if (!server && last == CLOSE_WAIT && out != at_fin)
 		return;
 	if (server ? in && (later < 0 || !out) : out && (later > 0 || !in))
 		add(t->resets_open, 1);
@@ -468,7 +473,7 @@ static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struc
 	// the peer's FIN counts as a byte
 	add(t->bytes_received, tp->bytes_received - (sk->__sk_common.skc_flags >> SOCK_DONE & 1));
 	add(t->turns, turns_of(tp));
-	reset_open(sk, tp, t, last, c->server);
+	reset_open(sk, tp, t, last, c->server, c->at_fin);
 	if (c->server)
 		turned_away(sk, tp, t, last);
 	else
@@ -501,7 +506,7 @@ static inline void served(const struct sock *sk, const struct tcp_sock *tp, u32 
 		return;
 	add(t->turns, turns_of(tp));
 	turned_away(sk, tp, t, last);
-	reset_open(sk, tp, t, last, 1);
+	reset_open(sk, tp, t, last, 1, 0);
 }
 
 SEC("tp_btf/inet_sock_set_state")
@@ -514,7 +519,14 @@ int set_state(u64 *ctx)
 	struct connection *c;
 	u32 netns;
 
-	// The other changes of state, half of all, tell nothing.
+	if (to == CLOSE_WAIT) {
+		c = map_lookup(&connections, &id);
+		tp = tcp_sock_of(sk);
+		if (c && tp)
+			c->at_fin = tp->data_segs_out;
+		return 0;
+	}
+	// The other changes of state tell nothing.
 	if (to != CLOSE && to != ESTABLISHED && to != SYN_SENT)
 		return 0;
 	if (from == LISTEN)

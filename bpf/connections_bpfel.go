@@ -19,6 +19,7 @@ type ConnectionsConnection struct {
 	Established uint64
 	Row         uint32
 	Server      uint32
+	AtFin       uint64
 }
 
 type ConnectionsFlow struct {

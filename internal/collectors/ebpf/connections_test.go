@@ -294,6 +294,47 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
+// TestGoodBye: what a client says after the server has closed is no request, though it is answered by a reset: TLS has
+// such a good-bye.
+func TestGoodBye(t *testing.T) {
+	const n, jiffy = 10, 10 * time.Millisecond
+	h := newHost(t)
+	l := listenIn(t, h)
+	go closeAfter(l, 1)
+	o := openNamed(t, connectionsName, inHost(t, h))
+	defer o.close()
+	o.sample()
+	for range n {
+		if err := h.Do(func() error { return goodBye(l.Addr().String(), 2*jiffy) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled()
+	rec := o.done()
+	client := []string{"netns", "target", "side", "client", "endpoint", l.Addr().String()}
+	want(t, rec, n, metric.FlowResets, append(client, "direction", "received")...)
+	want(t, rec, 0, metric.ResetsUnanswered, client...)
+}
+
+// goodBye asks a server that closes after the first answer, and says something a while after that.
+func goodBye(address string, later time.Duration) error {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := echo(c.(*net.TCPConn)); err != nil {
+		return err
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("the server has not closed: %w", err)
+	}
+	time.Sleep(later) // what is sent within a jiffy of the answer counts as answered
+	_, err = c.Write([]byte{1})
+	time.Sleep(later)
+	return err
+}
+
 // giveUp makes n connections, each of which talks to a server that answers the first byte of each alone.
 func giveUp(t *testing.T, n int, talk func(*net.TCPConn) error) (rec *recording.Recording, address string) {
 	t.Helper()
