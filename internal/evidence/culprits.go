@@ -111,10 +111,13 @@ func libraryIn(prof *stacks.Profile, owners hotcode.Owners, stack []int) string 
 	for i, at := range stack {
 		f := prof.Frames[at]
 		library := f.Managed() && owners.Of(f) == hotcode.Library && !hotcode.Synthetic(f)
+		if hotcode.IsScript(f) { // of which the runtime's own are a library's, too
+			library = hotcode.OfPackage(f)
+		}
 		if library && i == 0 {
 			return ""
 		}
-		if library || hotcode.OfPackage(f) {
+		if library {
 			return hotcode.At(hotcode.ReadableName(f), f.Line)
 		}
 	}

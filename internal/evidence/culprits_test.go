@@ -10,9 +10,9 @@ import (
 // TestInsideAPackage: the application's line is to blame, and the package's function in which it happens is named.
 func TestInsideAPackage(t *testing.T) {
 	prof := &stacks.Profile{Event: stacks.Script, Frames: []stacks.Frame{
-		{Name: "JS:RegExp node:v8"},
-		{Name: "JS:def /srv/app/node_modules/marked/lib/marked.cjs", Line: 722},
-		{Name: "JS:answer /srv/app/server.js", Line: 5},
+		{Name: "JS:RegExp node:v8", Kind: stacks.Compiled},
+		{Name: "JS:def /srv/app/node_modules/marked/lib/marked.cjs", Line: 722, Kind: stacks.Compiled},
+		{Name: "JS:answer /srv/app/server.js", Line: 5, Kind: stacks.Compiled},
 	}}
 	for _, c := range []struct {
 		stack  []int

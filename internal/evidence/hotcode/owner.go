@@ -198,7 +198,7 @@ func (o Owners) Of(f stacks.Frame) Owner {
 	switch {
 	case f.Kind == stacks.Kernel:
 		return Kernel
-	case isScript(f):
+	case IsScript(f):
 		if roleOfScript(f.Name) == ofApplication {
 			return Application
 		}

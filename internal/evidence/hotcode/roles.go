@@ -41,7 +41,7 @@ func (c *CPU) roleOf(f stacks.Frame, inGo bool) role {
 	switch {
 	case f.Kind == stacks.Kernel || nameless(f) || Synthetic(f) || isEntry(f) || isInterpreter(f):
 		return ofNobody
-	case isScript(f):
+	case IsScript(f):
 		return roleOfScript(f.Name)
 	case f.Managed():
 		if c.Owners.Of(f) == Application {
@@ -211,8 +211,8 @@ func cutScript(name string) (rest string, ok bool) {
 	return name, false
 }
 
-// isScript tells functions of Python and JavaScript that the runtime wrote into a file of names.
-func isScript(f stacks.Frame) bool {
+// IsScript tells functions of Python and JavaScript that the runtime wrote into a file of names.
+func IsScript(f stacks.Frame) bool {
 	_, ok := cutScript(f.Name)
 	return f.Module == "" && (ok || strings.HasPrefix(f.Name, "py::"))
 }
@@ -225,7 +225,7 @@ var (
 )
 
 // OfPackage tells scripts of an installed package from those of the application and of the runtime.
-func OfPackage(f stacks.Frame) bool { return isScript(f) && hasPart(f.Name, packagePaths) }
+func OfPackage(f stacks.Frame) bool { return IsScript(f) && hasPart(f.Name, packagePaths) }
 
 func hasPart(name string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(name, part) })
