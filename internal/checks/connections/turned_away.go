@@ -53,6 +53,9 @@ list, a limit of the rate, a handshake that fails; its log says so.`,
 	Run:    runTurnedAway,
 }
 
+// leastRefused is the least weight of it: who gets no answer loses all of it, which outweighs what others could win.
+const leastRefused = 0.5
+
 func runTurnedAway(p *check.Pass) error {
 	began, window := evidence.FlowSpan(p)
 	if window.Number() <= 0 {
@@ -100,7 +103,7 @@ func reportTurnedAway(p *check.Pass, l evidence.Listener, away, accepted, window
 	p.Report(check.Finding{
 		Subject:  check.Subject{Kind: "listener", ID: l.Address},
 		Severity: check.Warning,
-		Weight:   share.Number(),
+		Weight:   max(share.Number(), leastRefused),
 		Summary: fmt.Sprintf("%s at %s accepts connections and closes %s of them without an answer (%s): it has as "+
 			"many as it may have, or refuses these",
 			l.Owner(), l.Address, share.Text(), rate.Text()),
