@@ -63,7 +63,8 @@ cross: bundle ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 onl
 # The packages whose tests assert what they find of this machine, or of its time, or look for what is left in /tmp, run
 # one by one after the others, of which two run side by side. -vet=off: lint has all of vet, and here it would read each
 # package once more.
-QUIET := ./internal/collect/... ./internal/collectors/asprof ./internal/collectors/ebpf ./internal/dev/e2e \
+QUIET := ./internal/collect/... ./internal/collectors/asprof ./internal/collectors/ebpf ./internal/collectors/symbols \
+	./internal/dev/e2e \
 	./internal/dev/hostile ./internal/jvm/asprof ./internal/kernel/perfevent ./internal/lab ./internal/lab/commands \
 	./internal/lab/load ./internal/lab/vm
 

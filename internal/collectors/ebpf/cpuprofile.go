@@ -9,7 +9,6 @@ import (
 	"math/bits"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	cilium "github.com/cilium/ebpf"
@@ -17,8 +16,8 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/symbols"
 	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/jvm"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -261,7 +260,7 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 	if err != nil {
 		return nil, err
 	}
-	defer names.close()
+	defer names.Close()
 	ended, err := s.ended(names, members)
 	if err != nil {
 		return nil, err
@@ -270,13 +269,13 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 	b := stacks.NewBuilder(stacks.HostCPU)
 	for _, at := range seen {
 		b.Add(stacks.Sample{
-			Stack:  names.stack(b, at.pid, at.kernel, names.withCaller(at.pid, at.user, at.caller)),
+			Stack:  names.Stack(b, at.pid, at.kernel, names.WithCaller(at.pid, at.user, at.caller)),
 			Thread: b.Thread(stacks.Thread{ID: int(cmp.Or(ended[at.pid], at.pid)), Name: at.thread}),
 			At:     time.Duration(at.bucket) * s.bucket, Count: int64(at.count), Value: int64(at.count) *
 				int64(interval),
 		})
 	}
-	names.appendNameless(a)
+	names.AppendNameless(a)
 	if s.walks != nil && s.walks.fault != nil {
 		a.Lost(1, s.walks.fault.Error())
 	}
@@ -286,23 +285,22 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 // ended gives the processes that came and went, most of them between two readings of the target, with the process of
 // the target that they descend from: its time is what tells of theirs, and their samples are its. Their code has names
 // as far as it was met while they ran.
-func (s *cpuProfile) ended(names *symbolizer, members map[uint32]bool) (map[uint32]uint32, error) {
+func (s *cpuProfile) ended(names *symbols.Symbolizer, members map[uint32]bool) (map[uint32]uint32, error) {
 	out := map[uint32]uint32{}
 	if s.walks == nil {
 		return out, nil
 	}
 	var pid, of uint32
+	var gone []uint32
 	list := s.walks.dumped.Iterate()
 	for list.Next(&pid, &of) {
 		if members[pid] || pid == of {
 			continue
 		}
 		out[pid] = of
-		if maps := s.walks.names.maps[pid]; len(maps) > 0 {
-			names.maps[pid] = maps
-		}
+		gone = append(gone, pid)
 	}
-	names.kept, names.frames = s.walks.kept, s.walks.tableOf
+	names.Learn(s.walks.walks, gone)
 	if err := list.Err(); err != nil {
 		return nil, fmt.Errorf("read which processes came and went: %w", err)
 	}
@@ -342,7 +340,7 @@ const worthMap = 0.01
 // readMaps gets the maps of the code that runtimes compiled, for processes that were seen in such code: of a JVM of the
 // target by asking it, of others what they wrote by themselves. Without one the frames stay unknown, and are counted
 // so.
-func (s *cpuProfile) readMaps(ctx context.Context, a *recording.Appender, names *symbolizer, seen []sampled,
+func (s *cpuProfile) readMaps(ctx context.Context, a *recording.Appender, names *symbols.Symbolizer, seen []sampled,
 	members map[uint32]bool,
 ) {
 	all, made := map[uint32]uint64{}, map[uint32]uint64{}
@@ -352,7 +350,7 @@ func (s *cpuProfile) readMaps(ctx context.Context, a *recording.Appender, names 
 			order = append(order, at.pid)
 		}
 		all[at.pid] += at.count
-		if slices.ContainsFunc(at.user, func(ip uint64) bool { return names.madeAtRunTime(at.pid, ip) }) {
+		if slices.ContainsFunc(at.user, func(ip uint64) bool { return names.MadeAtRunTime(at.pid, ip) }) {
 			made[at.pid] += at.count
 		}
 	}
@@ -360,79 +358,8 @@ func (s *cpuProfile) readMaps(ctx context.Context, a *recording.Appender, names 
 		if float64(made[pid]) < worthMap*float64(all[pid]) || made[pid] == 0 {
 			continue
 		}
-		asked, err := false, error(nil)
-		if members[pid] && !s.options.LeaveJVMs {
-			asked, err = names.askJVM(ctx, pid)
-		}
-		if !asked {
-			err = names.readMap(ctx, pid)
-		}
-		if err != nil {
+		if err := names.ReadMap(ctx, pid, members[pid] && !s.options.LeaveJVMs); err != nil {
 			a.Lost(int(made[pid]), fmt.Sprintf("names of compiled methods in samples of process %d: %v", pid, err))
 		}
-	}
-}
-
-// askJVM gets the map of a JVM by its own command. asked is false of another program, and of a JVM that lacks the
-// command (before JDK 17): no agent is loaded for a profile that async-profiler takes better.
-func (s *symbolizer) askJVM(ctx context.Context, pid uint32) (asked bool, err error) {
-	vm, err := jvm.Inspect(int(pid))
-	if err != nil {
-		if r, refused := errors.AsType[*jvm.Refusal](err); refused && r.Cause == jvm.NotJVM {
-			return false, nil
-		}
-		return true, err
-	}
-	m, asked, err := vm.CommandMap(ctx)
-	if m != nil {
-		s.compiled[pid] = m
-	}
-	return asked, err
-}
-
-// madeAtRunTime tells whether an address lies in executable memory of no file.
-func (s *symbolizer) madeAtRunTime(pid uint32, ip uint64) bool {
-	m, ok := s.mappingOf(pid, ip)
-	return ok && m.Path == ""
-}
-
-// stack gives the frames of addresses, the innermost first: the kernel's, then the program's.
-func (s *symbolizer) stack(b *stacks.Builder, pid uint32, kernel, user []uint64) []int {
-	var out []int
-	for i, ip := range kernel {
-		if i > 0 {
-			ip-- // a return address: the call is before it, and may be the last instruction of its function
-		}
-		out = append(out, b.Frame(s.kernelFrame(ip)))
-	}
-	for _, f := range s.userStack(pid, user) {
-		out = append(out, b.Frame(f))
-	}
-	return out
-}
-
-// userStack names the addresses of a program's stack.
-func (s *symbolizer) userStack(pid uint32, addresses []uint64) (frames []stacks.Frame) {
-	for i, ip := range addresses {
-		if i > 0 {
-			ip--
-		}
-		frames = append(frames, s.userFrames(pid, ip)...)
-	}
-	nameStart(frames)
-	return frames
-}
-
-// nameStart labels the outermost frame if it is of the C library and has no name: start_thread and
-// __libc_start_call_main of glibc are static, and where a library is not of those in which they are found
-// (library.starts), as musl and glibc before 2.34, its place at the bottom of nearly every stack is all that is known.
-func nameStart(frames []stacks.Frame) {
-	if len(frames) < 2 {
-		return
-	}
-	f := &frames[len(frames)-1]
-	if f.Name == unknownFrame && (strings.HasPrefix(f.Module, "libc.so") || strings.HasPrefix(f.Module, "libc-") ||
-		strings.HasPrefix(f.Module, "libpthread") || strings.HasPrefix(f.Module, "ld-musl")) {
-		f.Name = stacks.ThreadStart
 	}
 }

@@ -3,6 +3,7 @@ package ebpf
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,15 +14,31 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/perfdoctor/perfdoctor/bpf"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/symbols"
 )
 
 // maxNamed bounds the addresses that are named: more than tables of stacks hold.
 const maxNamed = 1 << 16
 
+// symbolizer is one for addresses of the kernel as they stand in stacks, and any of processes. iterator is the one that
+// names the former.
+func (s *set) symbolizer(iterator, proc string, kernel []uint64) (*symbols.Symbolizer, error) {
+	wanted := make([]uint64, 0, 2*len(kernel))
+	for _, ip := range kernel {
+		// of a call it is the return address, which may be the first of the next function
+		wanted = append(wanted, ip, ip-1)
+	}
+	functions, err := s.kernelSymbols(iterator, wanted)
+	if err != nil {
+		return nil, fmt.Errorf("name the kernel's functions: %w", err)
+	}
+	return symbols.New(proc, functions), nil
+}
+
 // kernelSymbols names the functions that addresses of the kernel are in, by the file's iterator of bpf/names.h, which
 // costs 1 µs for each address, where the kernel's whole list costs 40 ms.
-func (s *set) kernelSymbols(iterator string, addresses []uint64) (map[uint64]symbol, error) {
-	out := map[uint64]symbol{}
+func (s *set) kernelSymbols(iterator string, addresses []uint64) (map[uint64]symbols.KernelFunction, error) {
+	out := map[uint64]symbols.KernelFunction{}
 	if len(addresses) == 0 {
 		return out, nil
 	}
@@ -46,7 +63,7 @@ func (s *set) kernelSymbols(iterator string, addresses []uint64) (map[uint64]sym
 }
 
 // nameSome names as many addresses as one run does.
-func (s *set) nameSome(l *link.Iter, keys []uint64, out map[uint64]symbol) error {
+func (s *set) nameSome(l *link.Iter, keys []uint64, out map[uint64]symbols.KernelFunction) error {
 	var naming bpf.CPUProfileNaming
 	copy(naming.At[:], keys)
 	m := s.collection.Maps[bpf.CPUProfileMapAddresses] // it has the same name in every file
@@ -66,8 +83,8 @@ func (s *set) nameSome(l *link.Iter, keys []uint64, out map[uint64]symbol) error
 // parseKernelNames reads what the iterator writes, as lib/vsprintf.c and kernel/kallsyms.c (__sprint_symbol) have it:
 // the address, the name with offset and size, and the module in brackets; the address again for what is in no function,
 // which has no symbol here.
-func parseKernelNames(r io.Reader) (map[uint64]symbol, error) {
-	out := map[uint64]symbol{}
+func parseKernelNames(r io.Reader) (map[uint64]symbols.KernelFunction, error) {
+	out := map[uint64]symbols.KernelFunction{}
 	sc := bufio.NewScanner(r)
 	for sc.Scan() {
 		address, text, ok := bytes.Cut(sc.Bytes(), []byte{' '})
@@ -87,10 +104,32 @@ func parseKernelNames(r io.Reader) (map[uint64]symbol, error) {
 			return nil, fmt.Errorf("names of kernel functions: bad line %.80q", sc.Bytes())
 		}
 		begin := at - into
-		out[at-1] = symbol{at: begin, end: begin + length, name: name, module: strings.Trim(module, "[]")}
+		out[at-1] = symbols.KernelFunction{
+			Begin: begin, End: begin + length, Name: name, Module: strings.Trim(module, "[]"),
+		}
 	}
 	if err := sc.Err(); err != nil {
 		return nil, fmt.Errorf("names of kernel functions: %w", err)
 	}
 	return out, nil
+}
+
+// parseHex is strconv.ParseUint without a string.
+func parseHex(b []byte) (n uint64, err error) {
+	if len(b) == 0 || len(b) > 16 {
+		return 0, errors.New("no address")
+	}
+	for _, c := range b {
+		var digit byte
+		switch {
+		case c >= '0' && c <= '9':
+			digit = c - '0'
+		case c >= 'a' && c <= 'f':
+			digit = c - 'a' + 10
+		default:
+			return 0, errors.New("no hexadecimal digit")
+		}
+		n = n<<4 | uint64(digit)
+	}
+	return n, nil
 }

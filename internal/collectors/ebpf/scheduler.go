@@ -18,6 +18,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/symbols"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -250,14 +251,14 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	defer names.close()
+	defer names.Close()
 	err = errors.Join(s.appendProfile(a, names, sleeps, window, lost[1]+lost[2]), s.appendWakes(a, names))
-	names.appendNameless(a)
+	names.AppendNameless(a)
 	return err
 }
 
 // symbolizer is one for the waits' kernel stacks, and any addresses of processes.
-func (s *scheduler) symbolizer(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept) (*symbolizer, error) {
+func (s *scheduler) symbolizer(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept) (*symbols.Symbolizer, error) {
 	keys := map[uint64]bool{}
 	for at := range sleeps {
 		keys[at.KernelStack] = true
@@ -326,7 +327,7 @@ func (s *scheduler) threadName(pid, tid uint32) string {
 
 // appendProfile names the stacks and appends the off-CPU profile: time from a thread's falling asleep until it is
 // woken, so that neither waiting for a CPU nor throttling is in it.
-func (s *scheduler) appendProfile(a *recording.Appender, names *symbolizer,
+func (s *scheduler) appendProfile(a *recording.Appender, names *symbols.Symbolizer,
 	sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept,
 	window time.Duration, lost int64,
 ) error {
@@ -355,13 +356,13 @@ func (s *scheduler) appendProfile(a *recording.Appender, names *symbolizer,
 
 // stack gives the frames of a wait, the innermost first: the kernel's without the program itself above the scheduler,
 // then the process's.
-func (s *scheduler) stack(b *stacks.Builder, names *symbolizer, at bpf.SchedulerPlace) ([]int, error) {
+func (s *scheduler) stack(b *stacks.Builder, names *symbols.Symbolizer, at bpf.SchedulerPlace) ([]int, error) {
 	kernel, err := s.addresses(at.KernelStack)
 	if err != nil {
 		return nil, err
 	}
 	for i, ip := range kernel {
-		if names.kernelFrame(ip).Name == "__schedule" {
+		if names.KernelFrame(ip).Name == "__schedule" {
 			kernel = kernel[i:]
 			break
 		}
@@ -370,7 +371,7 @@ func (s *scheduler) stack(b *stacks.Builder, names *symbolizer, at bpf.Scheduler
 	if err != nil {
 		return nil, err
 	}
-	return names.stack(b, at.Tgid, kernel, names.withCaller(at.Tgid, user, at.Caller)), nil
+	return names.Stack(b, at.Tgid, kernel, names.WithCaller(at.Tgid, user, at.Caller)), nil
 }
 
 // addresses gives the stack of a key, nothing where there was none or it could not be kept (bpf/stacks.h).

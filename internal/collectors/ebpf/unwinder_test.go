@@ -46,7 +46,7 @@ func TestUnwinder(t *testing.T) {
 			if kernel {
 				inKernel += s.Count
 			}
-			if own.Frames[s.Stack[0]].Name == vdsoName {
+			if own.Frames[s.Stack[0]].Name == "[vdso]" {
 				lent += s.Count
 			}
 		}

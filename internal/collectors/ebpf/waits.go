@@ -20,6 +20,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/symbols"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
@@ -410,7 +411,7 @@ func largest(a *recording.Appender, sums map[[6]string]bpf.SchedulerSlept, what 
 // wakerFrames bounds what is said of a waker's place: its innermost functions.
 const wakerFrames = 6
 
-func (s *scheduler) appendWakes(a *recording.Appender, names *symbolizer) error {
+func (s *scheduler) appendWakes(a *recording.Appender, names *symbols.Symbolizer) error {
 	sums := map[[6]string]bpf.SchedulerSlept{}
 	var failed error
 	err := readHash(s.set.collection.Maps[bpf.SchedulerMapWakes], func(w bpf.SchedulerWake, slept *bpf.SchedulerSlept) {
@@ -440,13 +441,13 @@ func (s *scheduler) appendWakes(a *recording.Appender, names *symbolizer) error 
 }
 
 // wakerAt gives the innermost functions of a waker's program.
-func (s *scheduler) wakerAt(w bpf.SchedulerWake, names *symbolizer) (string, error) {
+func (s *scheduler) wakerAt(w bpf.SchedulerWake, names *symbols.Symbolizer) (string, error) {
 	addresses, err := s.addresses(w.WakerStack)
 	if err != nil {
 		return "", err
 	}
 	var out []string
-	for _, f := range names.userStack(w.WakerTgid, addresses) {
+	for _, f := range names.UserStack(w.WakerTgid, addresses) {
 		if len(out) < wakerFrames {
 			out = append(out, f.Name)
 		}

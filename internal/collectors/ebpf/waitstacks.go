@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/symbols"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/host/unwind"
-	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -63,7 +63,7 @@ type waitPlace struct {
 // waitStacks samples in a goroutine of its own between Open and Sample.
 type waitStacks struct {
 	env    collect.Env
-	walks  *unwinder
+	walks  *symbols.Walker
 	watch  *collect.Watch
 	native map[processID]bool // of those that were looked into
 	pids   []int              // that are, and live
@@ -78,6 +78,7 @@ type waitStacks struct {
 	began  time.Time
 	last   time.Time
 	lost   int64
+	fault  error // the last, of perfdoctor itself
 }
 
 func openWaitStacks(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -88,7 +89,7 @@ func openWaitStacks(ctx context.Context, env collect.Env) (collect.Source, error
 	}
 	now := time.Now()
 	s := &waitStacks{
-		env: env, walks: newUnwinder(env.Host, env.Target), buf: make([]byte, 512), stack: make([]byte, waitStackSize),
+		env: env, walks: symbols.NewWalker(env.Host.Proc), buf: make([]byte, 512), stack: make([]byte, waitStackSize),
 		native: map[processID]bool{}, known: map[waitPlace][]uint64{}, seen: map[waitPlace]time.Duration{},
 		count: map[waitPlace]int64{},
 		names: map[int]string{}, began: now, last: now,
@@ -181,13 +182,9 @@ func (s *waitStacks) look(at waitPlace, since time.Duration) {
 func (s *waitStacks) walk(at waitPlace) []uint64 {
 	memory := door.MemoryOf(filepath.Join(s.env.Host.Proc, strconv.Itoa(at.pid)))
 	n, _ := memory.ReadAt(s.stack, int64(at.sp)) // it ends where the stack does
-	list, err := firewall.Parse("the frames of a program", func() ([]uint64, error) {
-		list, _ := unwind.Walk(unwind.Registers{PC: at.pc, SP: at.sp, OnlySP: true}, s.stack[:n],
-			func(pc uint64) (*unwind.Table, uint64, bool) { return s.walks.find(uint32(at.pid), pc) })
-		return list, nil
-	})
+	list, _, err := s.walks.Walk(uint32(at.pid), unwind.Registers{PC: at.pc, SP: at.sp, OnlySP: true}, s.stack[:n])
 	if err != nil {
-		s.walks.fault = err
+		s.fault = err
 	}
 	return list
 }
@@ -197,20 +194,20 @@ func (s *waitStacks) Sample(_ context.Context, a *recording.Appender) error {
 	if err := s.watch.Stop(); err != nil {
 		return err
 	}
-	if s.walks.fault != nil {
-		return s.walks.fault
+	if s.fault != nil {
+		return s.fault
 	}
 	b := stacks.NewBuilder(stacks.Waits)
-	names := newSymbolizer(s.env.Host.Proc, nil)
-	defer names.close()
-	names.kept, names.frames = s.walks.kept, s.walks.tableOf
+	names := symbols.New(s.env.Host.Proc, nil)
+	defer names.Close()
+	names.Learn(s.walks, nil)
 	for at, list := range s.known {
 		b.Add(stacks.Sample{
 			Stack: s.frames(b, names, at.pid, list), Thread: b.Thread(stacks.Thread{ID: at.tid, Name: s.name(at)}),
 			Class: at.class(), State: stacks.Sleeping, Count: s.count[at], Value: int64(s.seen[at]),
 		})
 	}
-	names.appendNameless(a)
+	names.AppendNameless(a)
 	p := b.Profile()
 	if len(p.Samples) == 0 && len(s.pids) == 0 {
 		a.Missing(metric.WaitProfileSamples, recording.StatusUnsupported,
@@ -224,12 +221,12 @@ func (s *waitStacks) Sample(_ context.Context, a *recording.Appender) error {
 	return nil
 }
 
-func (s *waitStacks) frames(b *stacks.Builder, names *symbolizer, pid int, list []uint64) (out []int) {
+func (s *waitStacks) frames(b *stacks.Builder, names *symbols.Symbolizer, pid int, list []uint64) (out []int) {
 	for i, at := range list {
 		if i > 0 {
 			at-- // the call is before where it returns to
 		}
-		for _, f := range names.userFrames(uint32(pid), at) {
+		for _, f := range names.UserFrames(uint32(pid), at) {
 			out = append(out, b.Frame(f))
 		}
 	}
@@ -258,5 +255,6 @@ func (s *waitStacks) name(at waitPlace) string {
 // Close ends the sampling.
 func (s *waitStacks) Close() error {
 	_ = s.watch.Stop() // Sample tells of an error
-	return s.walks.close()
+	s.walks.Close()
+	return nil
 }

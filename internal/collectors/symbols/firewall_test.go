@@ -1,4 +1,4 @@
-package ebpf
+package symbols
 
 import (
 	"io"
@@ -16,9 +16,9 @@ import (
 )
 
 // noted gives what a symbolizer appends to the recording about names that it lacks.
-func noted(s *symbolizer) (all []string) {
+func noted(s *Symbolizer) (all []string) {
 	a := recording.NewBuilder().Appender()
-	s.appendNameless(a)
+	s.AppendNameless(a)
 	lost, _ := a.Commit()
 	for _, l := range lost {
 		all = append(all, l.What)
@@ -33,7 +33,7 @@ func third(list []byte) byte { return list[2] }
 // costs its own reading, which the recording tells.
 func TestDemanglerFault(t *testing.T) {
 	const fatal = "_ZN1AcvT_cvT_IiEEv"
-	s := newSymbolizer("/proc", nil)
+	s := New("/proc", nil)
 	demangled := s.demangle
 	s.demangle = func(name string) string {
 		if name == fatal {
@@ -60,7 +60,7 @@ func TestDemanglerFault(t *testing.T) {
 // TestELFFault: a parser of ELF files that fails on one costs the names of that file, which the recording tells, and no
 // other's.
 func TestELFFault(t *testing.T) {
-	s := newSymbolizer("/proc", nil)
+	s := New("/proc", nil)
 	pid := uint32(os.Getpid())
 	var own []door.Mapping
 	for _, m := range s.mapsOf(pid) {
@@ -75,12 +75,12 @@ func TestELFFault(t *testing.T) {
 		third(nil)
 		return nil, nil
 	}
-	frames := s.userFrames(pid, own[0].From)
+	frames := s.UserFrames(pid, own[0].From)
 	want := filepath.Base(own[0].Path)
 	if len(frames) != 1 || frames[0].Name != unknownFrame || frames[0].Module != want {
 		t.Errorf("frames %+v, want one without a name of %s", frames, want)
 	}
-	s.userFrames(pid, own[0].From) // it is read once
+	s.UserFrames(pid, own[0].From) // it is read once
 	if all := noted(s); len(all) != 1 || !strings.Contains(all[0], own[0].Path) ||
 		!strings.Contains(all[0], "an ELF file of pid") {
 		t.Errorf("the recording says %q", all)
@@ -97,7 +97,7 @@ func TestELFFault(t *testing.T) {
 // TestPerfMapFault: a parser of perf maps that fails on one costs the names of that process, and its error is what the
 // collector tells the recording.
 func TestPerfMapFault(t *testing.T) {
-	s := newSymbolizer("/proc", nil)
+	s := New("/proc", nil)
 	s.perfMap = func(r io.Reader) (*perfmap.Map, error) {
 		text, err := io.ReadAll(r)
 		third(text[:2])

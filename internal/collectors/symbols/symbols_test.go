@@ -1,109 +1,27 @@
-package ebpf
+package symbols
 
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	cilium "github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// TestParseKernelNames reads lines of Linux 6.18.
-func TestParseKernelNames(t *testing.T) {
-	const text = `ffffffff81000048 __startup_64+0x8/0x310
-ffffffffc0a01fff nf_conntrack_in+0xfff/0x1200 [nf_conntrack]
-ffffffff80ffffff 0xffffffff80ffffff
-`
-	got, err := parseKernelNames(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[uint64]symbol{
-		0xffffffff81000047: {at: 0xffffffff81000040, end: 0xffffffff81000350, name: "__startup_64"},
-		0xffffffffc0a01ffe: {
-			at: 0xffffffffc0a01000, end: 0xffffffffc0a02200, name: "nf_conntrack_in",
-			module: "nf_conntrack",
-		},
-	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(symbol{})); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	for _, bad := range []string{"zz _text+0x1/0x2\n", "ffffffff81000000\n", "ffffffff81000000 _text+0xzz/0x2\n"} {
-		if _, err := parseKernelNames(strings.NewReader(bad)); err == nil {
-			t.Errorf("%q was taken", bad)
-		}
-	}
-}
-
-// TestKernelSymbols asks the kernel for the first and the last byte of a prime number of functions of its own list, by
-// which it is judged.
-func TestKernelSymbols(t *testing.T) {
-	testenv.Need(t, testenv.Root, testenv.BPF)
-	const functions = 997
-	first, last := kallsyms(t, functions)
-	s, err := (&Loader{}).open(t.Context(), bpf.LoadCPUProfile, func(*cilium.CollectionSpec, *btf.Spec) error {
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { check(t, s.Close()) })
-	for range 2 { // nothing is left of the first time
-		got, err := s.kernelSymbols(bpf.CPUProfileProgProfileNames, append(slices.Collect(maps.Keys(first)),
-			slices.Collect(maps.Keys(last))...))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range []map[uint64][]string{first, last} {
-			for at, names := range want {
-				if !slices.Contains(names, got[at].name) {
-					t.Errorf("%#x is in %v, got %+v", at, names, got[at])
-				}
-			}
-		}
-	}
-}
-
-// kallsyms gives the names of functions of the kernel by their first address and by their last, spread over the list.
-func kallsyms(t *testing.T, functions int) (first, last map[uint64][]string) {
+func check(t testing.TB, err error) {
 	t.Helper()
-	text, err := os.ReadFile("/proc/kallsyms")
-	check(t, err)
-	names := map[uint64][]string{}
-	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		at, err := strconv.ParseUint(f[0], 16, 64)
-		check(t, err)
-		if strings.Contains("tTwW", f[1]) && at != 0 && len(f) == 3 {
-			names[at] = append(names[at], f[2])
-		}
+	if err != nil {
+		t.Fatal(err)
 	}
-	sorted := slices.Sorted(maps.Keys(names))
-	if len(sorted) < 2*functions {
-		t.Skipf("the kernel shows %d addresses of functions", len(sorted))
-	}
-	first, last = map[uint64][]string{}, map[uint64][]string{}
-	for i := range functions {
-		k := i * (len(sorted) - 1) / functions
-		first[sorted[k]] = names[sorted[k]]
-		last[sorted[k+1]-1] = names[sorted[k]]
-	}
-	return first, last
 }
 
 func TestParseMaps(t *testing.T) {
@@ -136,13 +54,13 @@ func TestParseMaps(t *testing.T) {
 
 // TestUserFrame names a function of this program by an address in it.
 func TestUserFrame(t *testing.T) {
-	s := newSymbolizer("/proc", nil)
+	s := New("/proc", nil)
 	pc, _, _, _ := runtime.Caller(0)
-	got := s.userFrames(uint32(os.Getpid()), uint64(pc))[0]
+	got := s.UserFrames(uint32(os.Getpid()), uint64(pc))[0]
 	if !strings.HasSuffix(got.Name, "TestUserFrame") || got.Kind != stacks.Native || got.Module == "" {
 		t.Errorf("got %+v", got)
 	}
-	if got := s.userFrames(uint32(os.Getpid()), 1)[0]; got.Kind != stacks.Unknown {
+	if got := s.UserFrames(uint32(os.Getpid()), 1)[0]; got.Kind != stacks.Unknown {
 		t.Errorf("address 1: %+v", got)
 	}
 }
@@ -157,7 +75,7 @@ func TestReadable(t *testing.T) {
 		"main.(*server).handle":                  "main.(*server).handle",
 		"_Z" + strings.Repeat("N", maxMangled):   "_Z" + strings.Repeat("N", maxMangled),
 	} {
-		if got := newSymbolizer("/proc", nil).readable(1, door.Mapping{}, mangled); got != want {
+		if got := New("/proc", nil).readable(1, door.Mapping{}, mangled); got != want {
 			t.Errorf("%s: %s, want %s", mangled, got, want)
 		}
 	}
@@ -190,7 +108,7 @@ func TestOpenInRoot(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(proc, "7", "status"), []byte(status), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := newSymbolizer(proc, nil)
+	s := New(proc, nil)
 	for path, want := range map[string]bool{"/inside": true, "/link": true, "/escape": false, "/fifo": false} {
 		f, err := s.openInRoot(7, path)
 		if err == nil {
@@ -209,7 +127,7 @@ func TestMapBudget(t *testing.T) {
 	for text.Len() < 15<<20 {
 		fmt.Fprintf(&text, "%x 10 a method whose name is so long that its line has 80 bytes or more\n", text.Len())
 	}
-	s := newSymbolizer(t.TempDir(), nil)
+	s := New(t.TempDir(), nil)
 	file := filepath.Join(t.TempDir(), "perf.map")
 	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
@@ -239,19 +157,6 @@ func TestMapBudget(t *testing.T) {
 	if len(s.compiled) != 2 {
 		t.Errorf("%d maps were taken, want 2", len(s.compiled))
 	}
-}
-
-func FuzzParseKernelNames(f *testing.F) {
-	f.Add([]byte("ffffffff81000048 __startup_64+0x8/0x310\nffffffffc0a01fff nf_conntrack_in+0xfff/0x1200 " +
-		"[nf_conntrack]\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := parseKernelNames(bytes.NewReader(data))
-		for at, s := range got {
-			if err == nil && s.at > at {
-				t.Fatalf("%#x is in %+v", at, s)
-			}
-		}
-	})
 }
 
 func FuzzReadBinary(f *testing.F) {

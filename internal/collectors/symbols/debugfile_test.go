@@ -1,4 +1,4 @@
-package ebpf
+package symbols
 
 import (
 	"encoding/binary"
@@ -12,19 +12,25 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
+// adder has a function of its own.
+const adder = `__attribute__((noinline)) int seventy(int n) { return n + 70; }
+int main(int argc, char **argv) { return seventy(argc); }
+`
+
 // TestDebugFile: a program whose symbols are in a file of their own, which is found by its build id, and one of another
 // build is not read. The root of the process is a directory of the test.
 func TestDebugFile(t *testing.T) {
 	testenv.Need(t, testenv.Tool("gcc"), testenv.Tool("objcopy"))
 	dir := t.TempDir()
-	bin, debug := filepath.Join(dir, "shares"), filepath.Join(dir, "shares.debug")
+	bin, debug, source := filepath.Join(dir, "adder"), filepath.Join(dir, "adder.debug"), filepath.Join(dir, "adder.c")
+	check(t, os.WriteFile(source, []byte(adder), 0o600))
 	run := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v: %s", args, err, out)
 		}
 	}
-	run("gcc", "-O1", "-Wl,--build-id", "-o", bin, "testdata/c/shares.c")
+	run("gcc", "-O1", "-Wl,--build-id", "-o", bin, source)
 	whole := object(t, bin)
 	want, ok := seventy(whole)
 	if !ok {
@@ -37,7 +43,7 @@ func TestDebugFile(t *testing.T) {
 		t.Fatalf("stripped it has %d functions and the build id %q", len(stripped.functions), stripped.buildID)
 	}
 	const pid = 7
-	s := newSymbolizer(filepath.Join(dir, "proc"), nil)
+	s := New(filepath.Join(dir, "proc"), nil)
 	place := filepath.Join(dir, "proc/7/root", debugDirectory, stripped.buildID[:2])
 	check(t, os.MkdirAll(place, 0o755))
 	status := fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", os.Geteuid())
@@ -48,7 +54,7 @@ func TestDebugFile(t *testing.T) {
 	if got, ok := seventy(stripped); !ok || got != want {
 		t.Errorf("with its debug file seventy is at %#x (%v), want %#x", got, ok, want)
 	}
-	run("gcc", "-O0", "-Wl,--build-id", "-o", name, "testdata/c/shares.c") // another build
+	run("gcc", "-O0", "-Wl,--build-id", "-o", name, source) // another build
 	other := object(t, bin)
 	s.addDebugSymbols(pid, other)
 	if _, ok := seventy(other); ok {

@@ -1,4 +1,4 @@
-package ebpf
+package symbols
 
 import (
 	"cmp"
@@ -23,7 +23,7 @@ import (
 // nameLocals adds the functions of a file for which there is no symbol. It reads some of the process's memory, if the
 // kernel allows it (PTRACE_MODE_ATTACH); else the frames stay without a name. A file is asked about in one process
 // only: what was chosen depends on the CPU.
-func (s *symbolizer) nameLocals(pid uint32, m door.Mapping, b *objectFile) {
+func (s *Symbolizer) nameLocals(pid uint32, m door.Mapping, b *objectFile) {
 	b.asked = true
 	f, err := s.openMapped(pid, m)
 	if err != nil {
@@ -142,7 +142,7 @@ const maxSlotFiles = 32
 
 // slotsOf gives the slots for the names of a library, of the library itself and the other files of the process: glibc
 // for arm64 keeps few for itself.
-func (s *symbolizer) slotsOf(pid uint32, own door.Mapping, l *library) []slot {
+func (s *Symbolizer) slotsOf(pid uint32, own door.Mapping, l *library) []slot {
 	wanted := map[string]string{}
 	for _, names := range l.resolvers {
 		for _, n := range names {
@@ -169,8 +169,8 @@ func (s *symbolizer) slotsOf(pid uint32, own door.Mapping, l *library) []slot {
 // usualName is the best known of names for one resolver: memcmp of bcmp and __memcmpeq.
 func usualName(names []string) string {
 	return slices.MinFunc(names, func(a, b string) int {
-		hidden := func(n string) bool { return strings.HasPrefix(n, "_") }
-		return cmp.Or(compareBool(hidden(a), hidden(b)), cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
+		hidden := func(n string) int { return len(n) - len(strings.TrimPrefix(n, "_")) } // 1 or 0
+		return cmp.Or(cmp.Compare(hidden(a), hidden(b)), cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
 	})
 }
 

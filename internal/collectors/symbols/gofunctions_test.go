@@ -1,4 +1,4 @@
-package ebpf
+package symbols
 
 import (
 	"bytes"
@@ -95,8 +95,8 @@ func TestGoFunctions(t *testing.T) {
 
 // TestHeldFiles: of more Go programs than files are kept open, the last have no names, and the recording tells.
 func TestHeldFiles(t *testing.T) {
-	s := newSymbolizer("/proc", nil)
-	defer s.close()
+	s := New("/proc", nil)
+	defer s.Close()
 	for i := range maxHeldFiles + 1 {
 		f, err := os.Open(os.Args[0])
 		if err != nil {
@@ -118,7 +118,7 @@ func FuzzReadable(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		text := newSymbolizer("/proc", nil).readable(1, door.Mapping{}, name)
+		text := New("/proc", nil).readable(1, door.Mapping{}, name)
 		if len(text) > max(len(name), 4096+3) { // the library marks what it cut
 			t.Fatalf("%d bytes of %d", len(text), len(name))
 		}

@@ -1,9 +1,8 @@
-package ebpf
+package symbols
 
 import (
 	"cmp"
 	"debug/elf"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -19,11 +18,16 @@ type symbol struct {
 	end  uint64 // 0: unknown
 	name string
 
-	module string // of the kernel; empty of its core
-	order  uint32 // of a file: the place in its tables
+	order uint32 // the place in the tables of its file
 }
 
-// sortSymbols sorts those of a file by address. Of several at one the first in the tables stays the first, by its
+// A KernelFunction is a function of the kernel, as the kernel itself names it.
+type KernelFunction struct {
+	Begin, End   uint64 // its first address, and the first behind it
+	Name, Module string // no module: it is in the core
+}
+
+// sortSymbols sorts them by address. Of several at one the first in the tables stays the first, by its
 // place: a sort that keeps the order moves symbols much more often.
 func sortSymbols(list []symbol) {
 	for i := range list {
@@ -44,26 +48,6 @@ func find(list []symbol, at uint64) (symbol, bool) {
 		return symbol{}, false
 	}
 	return list[i], true
-}
-
-// parseHex is strconv.ParseUint without a string.
-func parseHex(b []byte) (n uint64, err error) {
-	if len(b) == 0 || len(b) > 16 {
-		return 0, errors.New("no address")
-	}
-	for _, c := range b {
-		var digit byte
-		switch {
-		case c >= '0' && c <= '9':
-			digit = c - '0'
-		case c >= 'a' && c <= 'f':
-			digit = c - 'a' + 10
-		default:
-			return 0, errors.New("no hexadecimal digit")
-		}
-		n = n<<4 | uint64(digit)
-	}
-	return n, nil
 }
 
 // parseMaps keeps what is executable. Memory that no file is mapped to, where code is made at run time, has no path

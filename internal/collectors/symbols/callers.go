@@ -1,4 +1,4 @@
-package ebpf
+package symbols
 
 import (
 	"bytes"
@@ -22,8 +22,10 @@ type returned struct {
 	callee uint64
 }
 
-// withCaller puts the caller of the innermost function into a stack, if it is missing and can be proven.
-func (s *symbolizer) withCaller(pid uint32, user []uint64, caller uint64) []uint64 {
+// WithCaller puts the caller of the innermost function into a stack of a process, the innermost address first, if it is
+// missing and can be proven. caller is what stands where that function returns to; 0 if that is not known. The stack
+// that it is given stays as it is.
+func (s *Symbolizer) WithCaller(pid uint32, user []uint64, caller uint64) []uint64 {
 	if len(user) == 0 || caller == 0 || len(user) > 1 && user[1] == caller {
 		return user
 	}
@@ -38,8 +40,8 @@ func (s *symbolizer) withCaller(pid uint32, user []uint64, caller uint64) []uint
 }
 
 // functionAt gives the address in the process at which the function begins that an address is in.
-func (s *symbolizer) functionAt(pid uint32, at uint64) (begin uint64, ok bool) {
-	s.userFrames(pid, at) // finds names that a file lacks
+func (s *Symbolizer) functionAt(pid uint32, at uint64) (begin uint64, ok bool) {
+	s.UserFrames(pid, at) // finds names that a file lacks
 	m, ok := s.mappingOf(pid, at)
 	if !ok {
 		return 0, false
@@ -54,7 +56,7 @@ func (s *symbolizer) functionAt(pid uint32, at uint64) (begin uint64, ok bool) {
 
 // isCall tells whether the instruction before an address calls the function. It reads the program's code, if the kernel
 // allows it (PTRACE_MODE_ATTACH).
-func (s *symbolizer) isCall(r returned) bool {
+func (s *Symbolizer) isCall(r returned) bool {
 	if known, ok := s.called[r]; ok {
 		return known
 	}

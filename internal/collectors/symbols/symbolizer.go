@@ -1,12 +1,16 @@
-package ebpf
+// Package symbols gives addresses of code their names, and walks copied stacks of programs that keep no frame pointers.
+// It loads nothing into the kernel: it reads the files that are mapped into a process, the map of what its runtime
+// compiled, and a few places of its memory.
+//
+// All of that may be hostile. It is opened through package door, each thing has a bound, and what a parser fails on
+// costs the names of that one file.
+package symbols
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,30 +21,30 @@ import (
 	"github.com/ianlancetaylor/demangle"
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
-	"github.com/perfdoctor/perfdoctor/internal/host/unwind"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
+// maxHeldFiles bounds the Go programs whose files stay open while addresses are named. A node of Kubernetes runs some
+// 20, and a process may have 1024 files open without asking for more.
+const maxHeldFiles = 64
+
 // The names of frames without a symbol. The module tells code that was made at run time from the rest.
 const (
-	// maxHeldFiles bounds the Go programs whose files stay open while addresses are named. A node of Kubernetes runs
-	// some 20, and a process may have 1024 files open without asking for more.
-	maxHeldFiles  = 64
 	unknownFrame  = stacks.Unnamed
 	unknownKernel = "[unknown kernel function]"
 	noFile        = "[no file]"
 )
 
-// A symbolizer names addresses: the kernel's by the kernel itself, those of a process from the files that are mapped
-// into it, read through its own root, and from the map of a runtime that compiles. What it cannot name it says so.
-type symbolizer struct {
+// A Symbolizer names addresses: the kernel's by the kernel itself, those of a process from the files that are mapped
+// into it, read through its own root, and from the map of a runtime that compiles. What it cannot name it says so. It
+// is not for concurrent use.
+type Symbolizer struct {
 	proc     string
-	kernel   map[uint64]symbol
+	kernel   map[uint64]KernelFunction
 	maps     map[uint32][]door.Mapping
 	compiled map[uint32]*perfmap.Map
 	mapRoom  int64 // what compiled takes of maxMaps
@@ -54,10 +58,7 @@ type symbolizer struct {
 	nameless []string
 	opaque   map[string]bool // names that could not be made readable
 	until    time.Time       // when no further file is read; zero before the first
-	// kept opens a file of a process that has ended; nil where none is kept.
-	kept func(pid uint32, m door.Mapping) (*os.File, error)
-	// frames gives what a file says of its frames, nil if nothing; nil where stacks are not walked.
-	frames func(pid uint32, m door.Mapping) *unwind.Table
+	met      *Walker         // of these processes; nil where stacks are not walked
 	parsers
 }
 
@@ -84,9 +85,10 @@ type fileID struct{ device, inode uint64 }
 // name.
 const readTime = time.Second
 
-// newSymbolizer prepares to name the addresses of the kernel whose symbols it is given, and any of processes.
-func newSymbolizer(proc string, kernel map[uint64]symbol) *symbolizer {
-	return &symbolizer{
+// New prepares to name addresses of the kernel, each with the function that the kernel says it is in, and any of the
+// processes in the procfs at proc.
+func New(proc string, kernel map[uint64]KernelFunction) *Symbolizer {
+	return &Symbolizer{
 		proc: proc, kernel: kernel, maps: map[uint32][]door.Mapping{}, compiled: map[uint32]*perfmap.Map{},
 		binaries: map[mappedFile]*objectFile{}, files: map[fileID]*objectFile{}, called: map[returned]bool{},
 		named: map[place][]stacks.Frame{},
@@ -95,24 +97,21 @@ func newSymbolizer(proc string, kernel map[uint64]symbol) *symbolizer {
 	}
 }
 
-// symbolizer is one for addresses of the kernel as they stand in stacks, and any of processes. iterator is the one that
-// names the former.
-func (s *set) symbolizer(iterator, proc string, kernel []uint64) (*symbolizer, error) {
-	wanted := make([]uint64, 0, 2*len(kernel))
-	for _, ip := range kernel {
-		// of a call it is the return address, which may be the first of the next function
-		wanted = append(wanted, ip, ip-1)
+// Learn takes over what a walker met while processes ran: their files and what these say of frames, and the mappings of
+// those processes that have ended since.
+func (s *Symbolizer) Learn(w *Walker, ended []uint32) {
+	s.met = w
+	for _, pid := range ended {
+		if list := w.names.maps[pid]; len(list) > 0 {
+			s.maps[pid] = list
+		}
 	}
-	symbols, err := s.kernelSymbols(iterator, wanted)
-	if err != nil {
-		return nil, fmt.Errorf("name the kernel's functions: %w", err)
-	}
-	return newSymbolizer(proc, symbols), nil
 }
 
-func (s *symbolizer) kernelFrame(at uint64) stacks.Frame {
-	if sym, ok := s.kernel[at]; ok {
-		return stacks.Frame{Name: sym.name, Module: sym.module, Kind: stacks.Kernel}
+// KernelFrame names an address of the kernel: one that [New] was not given is in an unknown function.
+func (s *Symbolizer) KernelFrame(at uint64) stacks.Frame {
+	if f, ok := s.kernel[at]; ok {
+		return stacks.Frame{Name: f.Name, Module: f.Module, Kind: stacks.Kernel}
 	}
 	return stacks.Frame{Name: unknownKernel, Kind: stacks.Kernel}
 }
@@ -123,9 +122,10 @@ type place struct {
 	at  uint64
 }
 
-// userFrames names an address of a process: the function, or the methods that were compiled into one, the innermost
-// first. They are not to be changed: most stacks have the same ones, so each is named once.
-func (s *symbolizer) userFrames(pid uint32, at uint64) []stacks.Frame {
+// UserFrames names an address of a process, of a return address one less: the function, or the methods that were
+// compiled into one, the innermost first. They are not to be changed: most stacks have the same ones, so each is named
+// once.
+func (s *Symbolizer) UserFrames(pid uint32, at uint64) []stacks.Frame {
 	frames, known := s.named[place{pid, at}]
 	if !known {
 		frames = s.nameFrames(pid, at)
@@ -134,7 +134,7 @@ func (s *symbolizer) userFrames(pid uint32, at uint64) []stacks.Frame {
 	return frames
 }
 
-func (s *symbolizer) nameFrames(pid uint32, at uint64) []stacks.Frame {
+func (s *Symbolizer) nameFrames(pid uint32, at uint64) []stacks.Frame {
 	if m := s.compiled[pid]; m != nil {
 		if e, ok := m.Find(at); ok {
 			return compiledFrames(e)
@@ -168,12 +168,12 @@ func (s *symbolizer) nameFrames(pid uint32, at uint64) []stacks.Frame {
 
 // placed gives a function without a symbol by where it begins, as .eh_frame has it, and by the nearest one that has a
 // symbol: compilers keep the functions of a source file together.
-func (s *symbolizer) placed(pid uint32, m door.Mapping, b *objectFile, at uint64) (sym symbol, ok bool) {
-	if s.frames == nil {
+func (s *Symbolizer) placed(pid uint32, m door.Mapping, b *objectFile, at uint64) (sym symbol, ok bool) {
+	if s.met == nil {
 		return symbol{}, false
 	}
 	s.note(m, firewall.Run(elfOf(pid), func() error {
-		t := s.frames(pid, m)
+		t := s.met.tableOf(pid, m)
 		if t == nil {
 			return nil
 		}
@@ -191,7 +191,7 @@ func (s *symbolizer) placed(pid uint32, m door.Mapping, b *objectFile, at uint64
 
 // functionIn gives the function at an address of a process, in the file that is mapped there, and how far into it that
 // is.
-func (s *symbolizer) functionIn(pid uint32, m door.Mapping, b *objectFile, at uint64) (sym symbol, into uint64,
+func (s *Symbolizer) functionIn(pid uint32, m door.Mapping, b *objectFile, at uint64) (sym symbol, into uint64,
 	ok bool,
 ) {
 	err := firewall.Run(elfOf(pid), func() error {
@@ -205,30 +205,12 @@ func (s *symbolizer) functionIn(pid uint32, m door.Mapping, b *objectFile, at ui
 	return sym, into, ok
 }
 
-// close ends the reading of files.
-func (s *symbolizer) close() {
+// Close ends the reading of files. Frames that were named stay.
+func (s *Symbolizer) Close() {
 	for _, f := range s.held {
 		_ = f.Close() // nothing was written
 	}
 	s.held = nil
-}
-
-// compiledFrames tells methods from the stubs and the interpreter that a runtime makes too: only a method's name has a
-// class before it.
-func compiledFrames(e perfmap.Entry) []stacks.Frame {
-	var out []stacks.Frame
-	names := e.Frames()
-	for i, name := range names {
-		f := stacks.Frame{Name: name, Kind: stacks.Native}
-		if strings.Contains(name, ".") && !strings.Contains(name, " ") {
-			f.Kind = stacks.Inlined
-			if i == len(names)-1 {
-				f.Kind = stacks.Compiled
-			}
-		}
-		out = append(out, f)
-	}
-	return out
 }
 
 // maxMangled bounds the names that are taken apart: those of C++ can be made to unfold without an end.
@@ -238,7 +220,7 @@ const maxMangled = 2000
 //
 // The library has panicked on names that no compiler writes, such as _ZN1AcvT_cvT_IiEEv. That costs the name its
 // reading only.
-func (s *symbolizer) readable(pid uint32, m door.Mapping, name string) string {
+func (s *Symbolizer) readable(pid uint32, m door.Mapping, name string) string {
 	if len(name) > maxMangled || !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") || s.opaque[name] {
 		return name
 	}
@@ -258,7 +240,7 @@ func demangled(name string) string {
 	return demangle.Filter(name, demangle.NoParams, demangle.NoTemplateParams, demangle.MaxLength(12))
 }
 
-func (s *symbolizer) mappingOf(pid uint32, at uint64) (door.Mapping, bool) {
+func (s *Symbolizer) mappingOf(pid uint32, at uint64) (door.Mapping, bool) {
 	list := s.mapsOf(pid)
 	i, exact := slices.BinarySearchFunc(list, at, func(m door.Mapping, at uint64) int {
 		return cmp.Compare(m.From, at)
@@ -272,7 +254,7 @@ func (s *symbolizer) mappingOf(pid uint32, at uint64) (door.Mapping, bool) {
 	return list[i], true
 }
 
-func (s *symbolizer) mapsOf(pid uint32) []door.Mapping {
+func (s *Symbolizer) mapsOf(pid uint32) []door.Mapping {
 	if list, ok := s.maps[pid]; ok {
 		return list
 	}
@@ -291,7 +273,7 @@ func (s *symbolizer) mapsOf(pid uint32) []door.Mapping {
 }
 
 // binaryOf gives the functions of a mapped file; nil of what cannot be read, or is no ELF file.
-func (s *symbolizer) binaryOf(pid uint32, m door.Mapping) *objectFile {
+func (s *Symbolizer) binaryOf(pid uint32, m door.Mapping) *objectFile {
 	key := mappedFile{pid, m.Path, m.Deleted}
 	b, known := s.binaries[key]
 	if known {
@@ -305,8 +287,8 @@ func (s *symbolizer) binaryOf(pid uint32, m door.Mapping) *objectFile {
 	}
 	s.binaries[key] = nil
 	f, err := s.openMapped(pid, m)
-	if err != nil && s.kept != nil {
-		f, err = s.kept(pid, m)
+	if err != nil && s.met != nil {
+		f, err = s.met.open(pid, m)
 	}
 	if err != nil {
 		return nil
@@ -328,7 +310,7 @@ func (s *symbolizer) binaryOf(pid uint32, m door.Mapping) *objectFile {
 }
 
 // hold keeps a file open whose names are still to be read, and closes any other.
-func (s *symbolizer) hold(m door.Mapping, f *os.File, b *objectFile) {
+func (s *Symbolizer) hold(m door.Mapping, f *os.File, b *objectFile) {
 	switch {
 	case b == nil || b.table == nil:
 		_ = f.Close() // nothing was written
@@ -343,7 +325,7 @@ func (s *symbolizer) hold(m door.Mapping, f *os.File, b *objectFile) {
 }
 
 // readFile reads the functions of a file; nil if that cannot be.
-func (s *symbolizer) readFile(pid uint32, m door.Mapping, f *os.File) *objectFile {
+func (s *Symbolizer) readFile(pid uint32, m door.Mapping, f *os.File) *objectFile {
 	b, err := firewall.Parse(elfOf(pid), func() (*objectFile, error) { return s.elf(f, s.left) })
 	if err != nil {
 		s.note(m, err)
@@ -357,15 +339,15 @@ func elfOf(pid uint32) string { return fmt.Sprintf("an ELF file of pid %d", pid)
 
 // note keeps why functions of a file have no names, if that is for a bound or a fault of perfdoctor. Most files just
 // have none.
-func (s *symbolizer) note(m door.Mapping, err error) {
+func (s *Symbolizer) note(m door.Mapping, err error) {
 	if err == nil || !errors.Is(err, door.ErrTooLarge) && !firewall.IsFault(err) {
 		return
 	}
 	s.nameless = append(s.nameless, fmt.Sprintf("names of the functions of %q: %v", m.Path, err))
 }
 
-// appendNameless says what has no names though there may be some.
-func (s *symbolizer) appendNameless(a *recording.Appender) {
+// AppendNameless says in the recording what has no names though there may be some, and why.
+func (s *Symbolizer) AppendNameless(a *recording.Appender) {
 	for _, what := range s.nameless {
 		a.Lost(1, what)
 	}
@@ -384,7 +366,7 @@ func identify(f *os.File) (fileID, error) {
 
 // openMapped opens the file of a mapping; of one that was replaced, as at an upgrade, the very one that is mapped, for
 // which the kernel wants CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN (proc_map_files_get_link in fs/proc/base.c).
-func (s *symbolizer) openMapped(pid uint32, m door.Mapping) (*os.File, error) {
+func (s *Symbolizer) openMapped(pid uint32, m door.Mapping) (*os.File, error) {
 	if m.Deleted {
 		return door.OpenMagic(s.pidPath(pid, ""), fmt.Sprintf("map_files/%x-%x", m.From, m.To))
 	}
@@ -392,7 +374,7 @@ func (s *symbolizer) openMapped(pid uint32, m door.Mapping) (*os.File, error) {
 }
 
 // openInRoot opens a file by its path in the process's root that the process may read.
-func (s *symbolizer) openInRoot(pid uint32, path string) (*os.File, error) {
+func (s *Symbolizer) openInRoot(pid uint32, path string) (*os.File, error) {
 	root, err := door.Enter(s.pidPath(pid, ""))
 	if err != nil {
 		return nil, err
@@ -401,83 +383,6 @@ func (s *symbolizer) openInRoot(pid uint32, path string) (*os.File, error) {
 	return root.Open(path)
 }
 
-func (s *symbolizer) pidPath(pid uint32, name string) string {
+func (s *Symbolizer) pidPath(pid uint32, name string) string {
 	return filepath.Join(s.proc, strconv.FormatUint(uint64(pid), 10), name)
-}
-
-const (
-	// maxMapFile bounds the map of a runtime: 30,000 methods are 3 MB.
-	maxMapFile = 16 << 20
-	// maxMaps bounds what all maps of a run take in memory: 16 of 30,000 methods, and a fifth of what the packaged unit
-	// grants.
-	maxMaps = 48 << 20
-	// mapEntry is what an entry takes besides its name: address, size and the name's address and length, held twice
-	// while parsed.
-	mapEntry = 64
-)
-
-// readMap takes the map that a runtime keeps by itself where perf looks for it, as node --perf-basic-prof does
-// (tools/perf/Documentation/jit-interface.txt). Without one it does nothing.
-func (s *symbolizer) readMap(ctx context.Context, pid uint32) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	inner, err := s.innermostPID(pid)
-	if err != nil {
-		return nil // it has ended
-	}
-	root, err := door.Enter(s.pidPath(pid, ""))
-	if err != nil {
-		return nil // it has ended
-	}
-	defer root.Close()
-	f, err := root.OpenOwn(fmt.Sprintf("/tmp/perf-%d.map", inner))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return s.takeMap(pid, f)
-}
-
-// takeMap reads a map as far as the room for it reaches.
-func (s *symbolizer) takeMap(pid uint32, f *os.File) error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	size := info.Size()
-	if size > maxMapFile {
-		return fmt.Errorf("%s in the target: its %d MiB are more than the %d that are read of one map", f.Name(),
-			size>>20, maxMapFile>>20)
-	}
-	if s.mapRoom+size > maxMaps {
-		return fmt.Errorf("%s in the target: with the maps of other processes it takes more than %d MiB", f.Name(),
-			maxMaps>>20)
-	}
-	m, err := firewall.Parse("the perf map", func() (*perfmap.Map, error) { return s.perfMap(io.LimitReader(f, size)) })
-	if err != nil {
-		return fmt.Errorf("%s in the target: %w", f.Name(), err)
-	}
-	s.mapRoom += size + int64(len(m.Entries))*mapEntry
-	s.compiled[pid] = m
-	return nil
-}
-
-// innermostPID is how the process knows itself.
-func (s *symbolizer) innermostPID(pid uint32) (int, error) {
-	b, err := os.ReadFile(s.pidPath(pid, "status"))
-	if err != nil {
-		return 0, err
-	}
-	st, err := host.ParseStatus(b)
-	if err != nil {
-		return 0, err
-	}
-	if n := len(st.NStgid); n > 0 {
-		return st.NStgid[n-1], nil
-	}
-	return int(pid), nil
 }

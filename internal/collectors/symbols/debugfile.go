@@ -1,4 +1,4 @@
-package ebpf
+package symbols
 
 import (
 	"bytes"
@@ -55,7 +55,7 @@ func noteOf(data []byte, order binary.ByteOrder) string {
 
 // addDebugSymbols adds the functions that a stripped file had, from the file that was stripped off, in the process's
 // root. One with another id is of another build, and is not read.
-func (s *symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
+func (s *Symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
 	if len(b.buildID) < 3 {
 		return
 	}

@@ -1,6 +1,7 @@
-package ebpf
+package symbols
 
 import (
+	"bufio"
 	"bytes"
 	"debug/elf"
 	"fmt"
@@ -25,12 +26,12 @@ func TestLocals(t *testing.T) {
 		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	p := start(t, bin)
-	s := newSymbolizer("/proc", nil)
+	pid, said := started(t, bin)
+	s := New("/proc", nil)
 	told := 0
 	for line := ""; line != "end\n"; {
 		var err error
-		if line, err = p.out.ReadString('\n'); err != nil {
+		if line, err = said.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
 		var name string
@@ -42,15 +43,31 @@ func TestLocals(t *testing.T) {
 		if strings.Contains(name, "start") {
 			at-- // a return address
 		}
-		got := s.userFrames(uint32(p.cmd.Process.Pid), at)[0].Name
+		got := s.UserFrames(pid, at)[0].Name
 		if !slices.Contains(strings.Split(got, " or "), name) && !implements(got, name) {
 			t.Errorf("%#x is %s, want %s", at, got, name)
 		}
 	}
-	p.end()
 	if told != 5 {
 		t.Errorf("the program told %d addresses", told)
 	}
+}
+
+// started runs a program that says "ready", until the test ends, and gives what else it says.
+func started(t *testing.T, program string) (pid uint32, said *bufio.Reader) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program)
+	_, err := cmd.StdinPipe() // the program waits for its end
+	check(t, err)
+	out, err := cmd.StdoutPipe()
+	check(t, err)
+	check(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	said = bufio.NewReader(out)
+	if line, err := said.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("%s said %q, %v", program, line, err)
+	}
+	return uint32(cmd.Process.Pid), said
 }
 
 // implements reports whether a name is that of one of the C library's implementations of a function, such as

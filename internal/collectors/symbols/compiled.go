@@ -1,0 +1,148 @@
+package symbols
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
+	"github.com/perfdoctor/perfdoctor/internal/jvm"
+	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+const (
+	// maxMapFile bounds the map of a runtime: 30,000 methods are 3 MB.
+	maxMapFile = 16 << 20
+	// maxMaps bounds what all maps of a run take in memory: 16 of 30,000 methods, and a fifth of what the packaged unit
+	// grants.
+	maxMaps = 48 << 20
+	// mapEntry is what an entry takes besides its name: address, size and the name's address and length, held twice
+	// while parsed.
+	mapEntry = 64
+)
+
+// MadeAtRunTime tells whether an address lies in executable memory of no file.
+func (s *Symbolizer) MadeAtRunTime(pid uint32, ip uint64) bool {
+	m, ok := s.mappingOf(pid, ip)
+	return ok && m.Path == ""
+}
+
+// ReadMap gets the map of the code that a process's runtime compiled: of a JVM by asking it, if that is wanted and it
+// can be asked; else the one that the runtime keeps by itself. Where there is none it does nothing. The error tells why
+// a map that is there, or that a JVM should give, was not read.
+func (s *Symbolizer) ReadMap(ctx context.Context, pid uint32, ask bool) error {
+	if ask {
+		if asked, err := s.askJVM(ctx, pid); asked {
+			return err
+		}
+	}
+	return s.readOwnMap(ctx, pid)
+}
+
+// askJVM gets the map of a JVM by its own command. asked is false of another program, and of a JVM that lacks the
+// command (before JDK 17): no agent is loaded for a profile that async-profiler takes better.
+func (s *Symbolizer) askJVM(ctx context.Context, pid uint32) (asked bool, err error) {
+	vm, err := jvm.Inspect(int(pid))
+	if err != nil {
+		if r, refused := errors.AsType[*jvm.Refusal](err); refused && r.Cause == jvm.NotJVM {
+			return false, nil
+		}
+		return true, err
+	}
+	m, asked, err := vm.CommandMap(ctx)
+	if m != nil {
+		s.compiled[pid] = m
+	}
+	return asked, err
+}
+
+// readOwnMap takes the map that a runtime keeps by itself where perf looks for it, as node --perf-basic-prof does
+// (tools/perf/Documentation/jit-interface.txt). Without one it does nothing.
+func (s *Symbolizer) readOwnMap(ctx context.Context, pid uint32) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	inner, err := s.innermostPID(pid)
+	if err != nil {
+		return nil // it has ended
+	}
+	root, err := door.Enter(s.pidPath(pid, ""))
+	if err != nil {
+		return nil // it has ended
+	}
+	defer root.Close()
+	f, err := root.OpenOwn(fmt.Sprintf("/tmp/perf-%d.map", inner))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return s.takeMap(pid, f)
+}
+
+// takeMap reads a map as far as the room for it reaches.
+func (s *Symbolizer) takeMap(pid uint32, f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	if size > maxMapFile {
+		return fmt.Errorf("%s in the target: its %d MiB are more than the %d that are read of one map", f.Name(),
+			size>>20, maxMapFile>>20)
+	}
+	if s.mapRoom+size > maxMaps {
+		return fmt.Errorf("%s in the target: with the maps of other processes it takes more than %d MiB", f.Name(),
+			maxMaps>>20)
+	}
+	m, err := firewall.Parse("the perf map", func() (*perfmap.Map, error) { return s.perfMap(io.LimitReader(f, size)) })
+	if err != nil {
+		return fmt.Errorf("%s in the target: %w", f.Name(), err)
+	}
+	s.mapRoom += size + int64(len(m.Entries))*mapEntry
+	s.compiled[pid] = m
+	return nil
+}
+
+// innermostPID is how the process knows itself.
+func (s *Symbolizer) innermostPID(pid uint32) (int, error) {
+	b, err := os.ReadFile(s.pidPath(pid, "status"))
+	if err != nil {
+		return 0, err
+	}
+	st, err := host.ParseStatus(b)
+	if err != nil {
+		return 0, err
+	}
+	if n := len(st.NStgid); n > 0 {
+		return st.NStgid[n-1], nil
+	}
+	return int(pid), nil
+}
+
+// compiledFrames tells methods from the stubs and the interpreter that a runtime makes too: only a method's name has a
+// class before it.
+func compiledFrames(e perfmap.Entry) []stacks.Frame {
+	var out []stacks.Frame
+	names := e.Frames()
+	for i, name := range names {
+		f := stacks.Frame{Name: name, Kind: stacks.Native}
+		if strings.Contains(name, ".") && !strings.Contains(name, " ") {
+			f.Kind = stacks.Inlined
+			if i == len(names)-1 {
+				f.Kind = stacks.Compiled
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
