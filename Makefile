@@ -64,9 +64,8 @@ cross: bundle ## bin/perfdoctor-linux-arm64, and vet what compiles for arm64 onl
 # one by one after the others, of which two run side by side. -vet=off: lint has all of vet, and here it would read each
 # package once more.
 QUIET := ./internal/collect/... ./internal/collectors/asprof ./internal/collectors/ebpf ./internal/collectors/symbols \
-	./internal/dev/e2e \
-	./internal/dev/hostile ./internal/jvm/asprof ./internal/kernel/perfevent ./internal/lab ./internal/lab/commands \
-	./internal/lab/load ./internal/lab/vm
+	./internal/collectors/waitstacks ./internal/dev/e2e ./internal/dev/hostile ./internal/jvm/asprof \
+	./internal/kernel/perfevent ./internal/lab ./internal/lab/commands ./internal/lab/load ./internal/lab/vm
 
 # The longest of the others come first, so that none of them runs on when the rest have ended.
 LONG := ./internal/report/html ./internal/jvm

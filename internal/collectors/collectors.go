@@ -20,6 +20,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/sockets"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/threadstates"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/waitstacks"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -37,9 +39,19 @@ func All(o Options) []collect.Collector {
 		postgres.Collectors(),
 		cgroup.Collectors(programs),
 		network.Collectors(), sockets.Collectors(programs),
-		perf.Collectors(), ebpf.Collectors(programs, ebpf.Options{LeaveJVMs: o.JVM.Off}),
+		perf.Collectors(), programCollectors(programs, ebpf.Options{LeaveJVMs: o.JVM.Off}),
 		jvmCollectors(look, o.JVM.Off), asprof.Collectors(look, o.JVM),
 	)
+}
+
+// programCollectors are those with programs of the kernel and, behind the one whose stacks of waits follow frame
+// pointers, the one that needs no such program and no frame pointers.
+func programCollectors(programs *ebpf.Loader, o ebpf.Options) []collect.Collector {
+	list := ebpf.Collectors(programs, o)
+	i := slices.IndexFunc(list, func(c collect.Collector) bool {
+		return slices.Contains(c.Provides, metric.Metric(metric.OffCPUProfileSamples))
+	})
+	return slices.Insert(list, i+1, waitstacks.Collectors()...)
 }
 
 // jvmCollectors are those that read a JVM's counters from outside, and those that attach to it unless it is to be left
@@ -64,7 +76,7 @@ func Standing(deep bool) []collect.Collector {
 	list := slices.Concat(
 		proc.Collectors(), process.Collectors(), cgroup.Collectors(programs), network.Collectors(),
 		sockets.Collectors(programs),
-		perf.Collectors(), ebpf.Collectors(programs, ebpf.Options{LeaveJVMs: true}),
+		perf.Collectors(), programCollectors(programs, ebpf.Options{LeaveJVMs: true}),
 	)
 	for i := range list {
 		list[i].Deep = list[i].Pace == collect.AtEnd

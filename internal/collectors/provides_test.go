@@ -114,3 +114,15 @@ func TestDeclarations(t *testing.T) {
 		}
 	}
 }
+
+// TestOrder: the two collectors of stacks of waits stand one behind the other, wherever they are listed.
+func TestOrder(t *testing.T) {
+	for what, list := range map[string][]collect.Collector{
+		"all": collectors.All(collectors.Options{}), "standing": collectors.Standing(true),
+	} {
+		i := slices.IndexFunc(list, func(c collect.Collector) bool { return c.Name == "wait-stacks" })
+		if i < 1 || list[i-1].Name != "bpf-scheduler" {
+			t.Errorf("%s: wait-stacks is at %d, want it behind bpf-scheduler", what, i)
+		}
+	}
+}

@@ -37,8 +37,7 @@ func Collectors(l *Loader, o Options) []collect.Collector {
 	return []collect.Collector{
 		connectionsCollector(l), exchangesCollector(l), bindsCollector(l), softirqCollector(l),
 		cpuProfileCollector(l, o),
-		schedulerCollector(l), waitStacksCollector(),
-		syscallsCollector(l), runQueueCollector(l),
+		schedulerCollector(l), syscallsCollector(l), runQueueCollector(l),
 	}
 }
 

@@ -1,4 +1,7 @@
-package ebpf
+// Package waitstacks samples where threads of programs of machine code wait. It needs no BPF: it walks their stacks as
+// the CPU profile of a target does, by package symbols. The stacks of waits that BPF takes follow frame pointers, which
+// most programs in C and C++ have none of.
+package waitstacks
 
 import (
 	"context"
@@ -18,32 +21,33 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// waitPace: a look at a thread takes 15 µs, and the walk of a stack that was not met before 50.
-var waitPace = collect.Passes{Share: 0.005, Least: 50 * time.Millisecond, Longest: time.Second}
+// pace: a look at a thread takes 15 µs, and the walk of a stack that was not met before 50.
+var pace = collect.Passes{Share: 0.005, Least: 50 * time.Millisecond, Longest: time.Second}
 
 const (
-	// maxWaiting bounds the threads of a pass. Of more, others have their turn in the next.
-	maxWaiting = 100
-	// maxWaitStacks bounds the stacks that are kept, of 1 KB each at most.
-	maxWaitStacks = 4096
+	// maxThreads bounds the threads of a pass. Of more, others have their turn in the next.
+	maxThreads = 100
+	// maxStacks bounds the stacks that are kept, of 1 KB each at most.
+	maxStacks = 4096
+	// membersLast is how long a list of the target's processes is used.
+	membersLast = time.Second
 	// maxInspected bounds the processes that are looked into at once, a millisecond each: the rest is in a second.
 	maxInspected = 20
-	// waitStackSize is how much of a stack is read, in bytes: as much as is taken of one that runs.
-	waitStackSize = 16 << 10
+	// stackSize is how much of a stack is read, in bytes: as much as is taken of one that runs.
+	stackSize = 16 << 10
 )
 
-// waitStacksCollector needs no BPF: it is here for the walks and names that the profiles have, too. The stacks of waits
-// that BPF takes follow frame pointers, which most programs in C and C++ have none of.
-func waitStacksCollector() collect.Collector {
-	return collect.Collector{
+// Collectors lists this package's collector.
+func Collectors() []collect.Collector {
+	return []collect.Collector{{
 		Name: "wait-stacks",
 		Doc: "Where in a program of machine code its threads wait, as samples of their stacks: these are walked by " +
 			"what the program says of its frames.",
 		Overhead: "15 µs a thread and 50 µs a stack that was not met before, of so many that it takes 0.5 % of a CPU",
 		Provides: []metric.Metric{metric.WaitProfileSamples},
 		Pace:     collect.AtEnd,
-		Open:     openWaitStacks,
-	}
+		Open:     open,
+	}}
 }
 
 // processID names a process for good: its id may be given to another after it has ended.
@@ -52,16 +56,16 @@ type processID struct {
 	start uint64
 }
 
-// A waitPlace is where a thread stands, as far as that is seen without its stack.
-type waitPlace struct {
+// A place is where a thread stands, as far as that is seen without its stack.
+type place struct {
 	pid, tid int
 	call     string
 	object   uint64 // of a futex its address
 	sp, pc   uint64
 }
 
-// waitStacks samples in a goroutine of its own between Open and Sample.
-type waitStacks struct {
+// source samples in a goroutine of its own between Open and Sample.
+type source struct {
 	env    collect.Env
 	walks  *symbols.Walker
 	watch  *collect.Watch
@@ -71,9 +75,9 @@ type waitStacks struct {
 	turn   int
 	buf    []byte
 	stack  []byte
-	known  map[waitPlace][]uint64
-	seen   map[waitPlace]time.Duration
-	count  map[waitPlace]int64
+	known  map[place][]uint64
+	seen   map[place]time.Duration
+	count  map[place]int64
 	names  map[int]string // of threads
 	began  time.Time
 	last   time.Time
@@ -81,25 +85,25 @@ type waitStacks struct {
 	fault  error // the last, of perfdoctor itself
 }
 
-func openWaitStacks(ctx context.Context, env collect.Env) (collect.Source, error) {
+func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	if env.Target.Kind == host.KindHost {
 		return nil, collect.Unavailable(recording.StatusUnsupported,
 			"name a target with --pid, --comm, --cgroup or --container",
 			"it is read for a target only, and the whole host was diagnosed")
 	}
 	now := time.Now()
-	s := &waitStacks{
-		env: env, walks: symbols.NewWalker(env.Host.Proc), buf: make([]byte, 512), stack: make([]byte, waitStackSize),
-		native: map[processID]bool{}, known: map[waitPlace][]uint64{}, seen: map[waitPlace]time.Duration{},
-		count: map[waitPlace]int64{},
+	s := &source{
+		env: env, walks: symbols.NewWalker(env.Host.Proc), buf: make([]byte, 512), stack: make([]byte, stackSize),
+		native: map[processID]bool{}, known: map[place][]uint64{}, seen: map[place]time.Duration{},
+		count: map[place]int64{},
 		names: map[int]string{}, began: now, last: now,
 	}
-	s.watch = env.Watch(ctx, "stacks of waits", waitPace, s.pass)
+	s.watch = env.Watch(ctx, "stacks of waits", pace, s.pass)
 	return s, nil
 }
 
 // pass looks at threads, of many at some. Each stands for the time since the pass before.
-func (s *waitStacks) pass(ctx context.Context) (idle bool, err error) {
+func (s *source) pass(ctx context.Context) (idle bool, err error) {
 	now := time.Now()
 	if now.Sub(s.listed) > membersLast {
 		if err := s.list(ctx); err != nil {
@@ -107,13 +111,13 @@ func (s *waitStacks) pass(ctx context.Context) (idle bool, err error) {
 		}
 		s.listed = now
 	}
-	var all []waitPlace
+	var all []place
 	for _, pid := range s.pids {
 		for _, tid := range s.env.Host.TIDs(pid) {
-			all = append(all, waitPlace{pid: pid, tid: tid})
+			all = append(all, place{pid: pid, tid: tid})
 		}
 	}
-	stride := (len(all) + maxWaiting - 1) / maxWaiting
+	stride := (len(all) + maxThreads - 1) / maxThreads
 	since := now.Sub(s.last) * time.Duration(max(stride, 1))
 	s.last = now
 	s.turn++
@@ -129,7 +133,7 @@ func (s *waitStacks) pass(ctx context.Context) (idle bool, err error) {
 }
 
 // list finds the target's programs of machine code. The others have collectors that know their functions.
-func (s *waitStacks) list(ctx context.Context) error {
+func (s *source) list(ctx context.Context) error {
 	members, err := s.env.Host.LateMembers(ctx, s.env.Target)
 	if err != nil {
 		return fmt.Errorf("list the target's processes: %w", err)
@@ -152,7 +156,7 @@ func (s *waitStacks) list(ctx context.Context) error {
 }
 
 // look adds time to where a thread stands, if it waits.
-func (s *waitStacks) look(at waitPlace, since time.Duration) {
+func (s *source) look(at place, since time.Duration) {
 	file := filepath.Join(s.env.Host.Proc, strconv.Itoa(at.pid), "task", strconv.Itoa(at.tid), "syscall")
 	text, err := host.ReadRecord(file, s.buf)
 	if err != nil {
@@ -167,7 +171,7 @@ func (s *waitStacks) look(at waitPlace, since time.Duration) {
 		at.object = e.Args[0]
 	}
 	if _, known := s.known[at]; !known {
-		if len(s.known) >= maxWaitStacks {
+		if len(s.known) >= maxStacks {
 			s.lost++
 			return
 		}
@@ -179,7 +183,7 @@ func (s *waitStacks) look(at waitPlace, since time.Duration) {
 
 // walk gives the addresses of a thread's stack, the innermost first. One that wakes up meanwhile has another stack by
 // then: what is read is of the same place, or cannot be walked.
-func (s *waitStacks) walk(at waitPlace) []uint64 {
+func (s *source) walk(at place) []uint64 {
 	memory := door.MemoryOf(filepath.Join(s.env.Host.Proc, strconv.Itoa(at.pid)))
 	n, _ := memory.ReadAt(s.stack, int64(at.sp)) // it ends where the stack does
 	list, _, err := s.walks.Walk(uint32(at.pid), unwind.Registers{PC: at.pc, SP: at.sp, OnlySP: true}, s.stack[:n])
@@ -190,7 +194,7 @@ func (s *waitStacks) walk(at waitPlace) []uint64 {
 }
 
 // Sample ends the sampling and appends the profile.
-func (s *waitStacks) Sample(_ context.Context, a *recording.Appender) error {
+func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 	if err := s.watch.Stop(); err != nil {
 		return err
 	}
@@ -221,7 +225,7 @@ func (s *waitStacks) Sample(_ context.Context, a *recording.Appender) error {
 	return nil
 }
 
-func (s *waitStacks) frames(b *stacks.Builder, names *symbols.Symbolizer, pid int, list []uint64) (out []int) {
+func (s *source) frames(b *stacks.Builder, names *symbols.Symbolizer, pid int, list []uint64) (out []int) {
 	for i, at := range list {
 		if i > 0 {
 			at-- // the call is before where it returns to
@@ -234,14 +238,14 @@ func (s *waitStacks) frames(b *stacks.Builder, names *symbols.Symbolizer, pid in
 }
 
 // class is that of the off-CPU profile, as far as it is known.
-func (at waitPlace) class() string {
+func (at place) class() string {
 	if at.object != 0 {
 		return fmt.Sprintf("futex %#x", at.object)
 	}
 	return at.call
 }
 
-func (s *waitStacks) name(at waitPlace) string {
+func (s *source) name(at place) string {
 	name, known := s.names[at.tid]
 	if !known {
 		if st, _, err := s.env.Host.ReadStat(at.pid, at.tid, s.buf); err == nil {
@@ -253,7 +257,7 @@ func (s *waitStacks) name(at waitPlace) string {
 }
 
 // Close ends the sampling.
-func (s *waitStacks) Close() error {
+func (s *source) Close() error {
 	_ = s.watch.Stop() // Sample tells of an error
 	s.walks.Close()
 	return nil

@@ -1,4 +1,4 @@
-package ebpf
+package waitstacks
 
 import (
 	"bufio"
@@ -69,7 +69,7 @@ func TestWaitStacks(t *testing.T) {
 		t.Fatalf("it says %q: %v", line, err)
 	}
 	time.Sleep(50 * time.Millisecond)
-	p := waitStacksOf(t, cmd.Process.Pid)
+	p := profileOf(t, cmd.Process.Pid)
 	got := map[string]string{}
 	for _, s := range p.Samples {
 		var own []string
@@ -90,15 +90,15 @@ func TestWaitStacks(t *testing.T) {
 	}
 }
 
-// waitStacksOf samples a process for a while.
-func waitStacksOf(t *testing.T, pid int) *stacks.Profile {
+// profileOf samples a process for a while.
+func profileOf(t *testing.T, pid int) *stacks.Profile {
 	t.Helper()
 	h := host.Local()
 	target, err := h.Resolve(t.Context(), host.Selector{PID: pid})
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := openWaitStacks(t.Context(), collect.Env{Host: h, Target: target})
+	src, err := open(t.Context(), collect.Env{Host: h, Target: target})
 	if err != nil {
 		t.Fatal(err)
 	}
