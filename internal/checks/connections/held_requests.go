@@ -12,6 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
@@ -176,6 +177,9 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	}}
 	f.Placebos = []string{"more CPUs: the thread waits", "more connections or clients: they wait for the same thread"}
 	f.Disproof = "the thread is seen in epoll_wait or poll most of the time (/proc/PID/task/TID/syscall)"
+	if strings.HasPrefix(at.Call, "epoll_") {
+		f.Disproof = "node --inspect shows that the function returns at once"
+	}
 }
 
 // scriptLoops are the threads that run the scripts of Node.js: the first of each process. Its others wait for work of
@@ -210,8 +214,31 @@ func standingOf(
 			}
 		}
 	}
+	inside, call := loopsInside(p, threads)
+	taking, elsewhere = max(0, taking-inside), elsewhere+min(taking, inside)
+	if inside > most {
+		at = ledger.Place{Call: call}
+	}
 	return quantity.Of("event loops that wait for the next request or event, mean", taking/window, quantity.Threads),
 		quantity.Of("event loops that stand elsewhere, mean", elsewhere/window, quantity.Threads), at
+}
+
+// loopsInside is how long event loops wait in a loop of their own within a handler, as for a child process (execSync):
+// for events, as it seems without their stack. In seconds, with the system call.
+func loopsInside(p *check.Pass, threads map[string]bool) (seconds float64, call string) {
+	prof, ok := p.Ranked(stacks.ScriptWall)
+	if !ok {
+		return 0, ""
+	}
+	for _, s := range prof.Samples {
+		if s.State != stacks.Sleeping || !threads[strconv.Itoa(prof.ThreadOf(s).ID)] {
+			continue
+		}
+		if name := prof.Frames[s.Stack[0]].Name; strings.HasPrefix(name, "epoll_") {
+			seconds, call = seconds+float64(s.Value)/1e9, name
+		}
+	}
+	return seconds, call
 }
 
 // fewTurns is how many requests, and waits of the busiest thread, there are to a wait of a thread that takes no

@@ -10,7 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/node"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/symbols"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/unwind"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/perfevent"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -30,6 +32,7 @@ type nodeProcess struct {
 	watched int
 	listed  time.Time
 	refused bool
+	walker  *symbols.Walker
 	stack   []byte    // reused
 	waits   time.Time // when one looked last what the event loop waits for
 }
@@ -46,6 +49,9 @@ func (p *nodeProcess) wanting() (threads float64, ok bool) { return 0, false }
 func (p *nodeProcess) runtime() string { return strings.TrimSpace("Node.js, V8 " + p.scripts.Version) }
 
 func (p *nodeProcess) close() {
+	if p.walker != nil {
+		p.walker.Close()
+	}
 	for _, t := range p.threads {
 		t.close()
 	}
@@ -81,9 +87,8 @@ func (p *nodeProcess) pass(s *source) {
 	}
 }
 
-// lookAtWait samples what the event loop waits for, the first thread of the process, unless it waits for its events:
-// the system call, and the functions that lead to it. Of a thread that waits no register is known but the stack's
-// pointer: the innermost word that leads to a function is its frame ([node.Process.Stack]).
+// lookAtWait samples what the event loop, the first thread of the process, waits for within a handler: the system call,
+// and the functions that lead to it. While it waits for its events no code of V8 is on its stack.
 func (p *nodeProcess) lookAtWait(s *source) {
 	now := time.Now()
 	since := now.Sub(p.waits)
@@ -92,15 +97,22 @@ func (p *nodeProcess) lookAtWait(s *source) {
 	}
 	p.waits = now
 	e, err := s.standsIn(p.pid, p.pid)
-	if err != nil || e.Running || e.Name == "" || strings.HasPrefix(e.Name, "epoll_") {
+	if err != nil || e.Running || e.Name == "" {
 		return
 	}
-	if p.stack == nil {
-		p.stack = make([]byte, perfevent.StackSize)
+	if p.walker == nil {
+		p.walker, p.stack = symbols.NewWalker(s.env.Host.Proc), make([]byte, perfevent.StackSize)
 	}
 	memory := door.MemoryOf(s.env.Host.Proc + "/" + strconv.Itoa(p.pid))
 	n, _ := memory.ReadAt(p.stack, int64(e.SP)) // it ends where the stack does
-	calls := p.scripts.Stack(perfevent.StackSample{PC: e.PC, SP: e.SP, Stack: p.stack[:n]})
+	fp, ok, err := p.walker.Beyond(uint32(p.pid), unwind.Registers{PC: e.PC, SP: e.SP, OnlySP: true}, p.stack[:n])
+	if err != nil {
+		s.lost++
+	}
+	if !ok {
+		return
+	}
+	calls := p.scripts.Stack(perfevent.StackSample{PC: e.PC, SP: e.SP, FP: fp, Stack: p.stack[:n]})
 	seen, _ := s.thread(p.pid, p.pid)
 	if len(calls) == 0 || seen == nil {
 		return // it has ended, or waits for something of the runtime's

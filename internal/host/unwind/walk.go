@@ -35,10 +35,7 @@ type walker struct {
 // stack is what lies from SP on. Code without a table is left by its frame pointer, unless it is the innermost: of that
 // nothing is given. whole is false if the walk ended before the function that begins the thread, which is left out.
 func Walk(r Registers, stack []byte, find Finder) (addresses []uint64, whole bool) {
-	w := walker{
-		Registers: r, find: find, bottom: r.SP, stack: stack,
-		exact: true, knowsSP: true, knowsFP: !r.OnlySP, innermost: true,
-	}
+	w := newWalker(r, stack, find)
 	for len(addresses) < MaxFrames {
 		r, ok := w.rule()
 		if !ok {
@@ -59,6 +56,32 @@ func Walk(r Registers, stack []byte, find Finder) (addresses []uint64, whole boo
 		}
 	}
 	return addresses, true
+}
+
+func newWalker(r Registers, stack []byte, find Finder) *walker {
+	return &walker{
+		Registers: r, find: find, bottom: r.SP, stack: stack,
+		exact: true, knowsSP: true, knowsFP: !r.OnlySP, innermost: true,
+	}
+}
+
+// Beyond walks as [Walk] does, up to the innermost function that no table describes, as code that was made at run time,
+// and gives its frame pointer. ok is false where there is none, or that is not known.
+func Beyond(r Registers, stack []byte, find Finder) (fp uint64, ok bool) {
+	w := newWalker(r, stack, find)
+	for range MaxFrames {
+		r, ok := w.rule()
+		switch {
+		case !ok, r != nil && r.ra.how == savedLost:
+			return 0, false
+		case r == nil:
+			return w.FP, w.knowsFP
+		}
+		if !w.step(r) || w.PC == 0 {
+			return 0, false
+		}
+	}
+	return 0, false
 }
 
 // rule is how to leave the function, nil for by its frame pointer. ok is false where no code is, or none that can be
