@@ -428,8 +428,8 @@ static inline void gave_up(const struct sock *sk, const struct tcp_sock *tp, str
 }
 
 // reset_open counts connections that ended by a reset while a request had no answer: what came last is the request. On
-// others nothing was lost: who closes with SO_LINGER 0 has what it wanted. What a client sent after the server had closed
-// is a good-bye, as TLS has one, and no request.
+// others nothing was lost: who closes with SO_LINGER 0 has what it wanted. What a client sent after the server had
+// closed is a good-bye, as TLS has one, and no request.
 static inline void reset_open(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last,
 			      bool server, u64 at_fin)
 {

@@ -64,8 +64,8 @@ func (w *Walker) Walk(pid uint32, r unwind.Registers, stack []byte) (addresses [
 	return addresses, whole, err
 }
 
-// Beyond gives the frame pointer of a thread's innermost function that no file describes: see [unwind.Beyond]. The error
-// is of perfdoctor itself.
+// Beyond gives the frame pointer of a thread's innermost function that no file describes: see [unwind.Beyond]. The
+// error is of perfdoctor itself.
 func (w *Walker) Beyond(pid uint32, r unwind.Registers, stack []byte) (fp uint64, ok bool, err error) {
 	err = firewall.Run("the frames of a program", func() error {
 		fp, ok = unwind.Beyond(r, stack, func(pc uint64) (*unwind.Table, uint64, bool) { return w.find(pid, pc) })
