@@ -92,6 +92,10 @@ func Causes() check.Causes {
 			Why: "most of the wait is for connections to be opened",
 		},
 		{Cause: "no-keepalive", Effect: "cpu-in-softirq", Why: "handshakes and ends of connections are packets more"},
+		{
+			Cause: "held-requests", Effect: "waiting-on-backend", If: evidence.OneServesAll,
+			Why: "the thread that serves all waits for the answer itself, and each request for all before it",
+		},
 		{Cause: "few-connections", Effect: "held-requests", Why: "they wait inside it for one of these connections"},
 		{
 			Cause: "pool-exhausted", Effect: "few-connections",

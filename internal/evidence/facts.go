@@ -8,6 +8,8 @@ const (
 	QueueAtEgress check.Fact = "queue-at-the-egress"
 	// DearPackets is that each costs several times the usual, by rules walked one by one.
 	DearPackets check.Fact = "packets-are-dear"
+	// OneServesAll is that one thread serves all requests, and waits itself.
+	OneServesAll check.Fact = "one-thread-serves-all"
 	// OpenedInRequests is that requests wait for connections to be opened for most of their time.
 	OpenedInRequests check.Fact = "opened-in-requests"
 	// FillsCPUs is that a fifth of the CPUs would be idle without it.

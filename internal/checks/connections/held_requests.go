@@ -74,6 +74,7 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime, metric.ThreadSwitches,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{paramHeldRequest, paramHeldShare, paramHeldTakers, paramHeldQueue, paramHeldFull},
+	Facts:  []check.Fact{evidence.OneServesAll},
 	Beyond: "what clients wait for by design",
 	Run:    runHeldRequests,
 }
@@ -167,6 +168,9 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	}
 	f.Severity = check.Warning
 	f.Evidence = append(f.Evidence, takers, others)
+	if others.Number() < aPool {
+		f.Facts = append(f.Facts, evidence.OneServesAll)
+	}
 	f.Summary = fmt.Sprintf("%s in progress at any moment; each takes %s and more: no thread waits for the "+
 		"next one meanwhile, and most of the time is a wait in %s", h.InProgress.Text(), h.Each.Text(), at.Call)
 	evidence.NameFunction(p, f, at)
@@ -181,6 +185,9 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 		f.Disproof = "node --inspect shows that the function returns at once"
 	}
 }
+
+// aPool is from where on threads that wait are no longer one that serves all: with two, more of them would do as well.
+const aPool = 2
 
 // scriptLoops are the threads that run the scripts of Node.js: the first of each process. Its others wait for work of
 // the runtime, at places of their own.

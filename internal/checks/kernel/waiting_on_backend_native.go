@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -75,12 +76,15 @@ func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Val
 	here := func(s stacks.Sample) bool {
 		return hotcode.WaitsForPeer(s.Class, peer)
 	}
+	waits, their := pool.Who()+" wait", "their"
+	if strings.HasPrefix(waits, "1 thread ") {
+		waits, their = pool.Who()+" waits", "its"
+	}
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "pool", ID: pool.Title()},
 		Severity: check.Info,
 		Weight:   share.Number(),
-		Summary: fmt.Sprintf("%s wait for answers of %s in %s of their time with work", pool.Who(), peer,
-			share.Text()),
+		Summary:  fmt.Sprintf("%s for answers of %s in %s of %s time with work", waits, peer, share.Text(), their),
 		Evidence: []quantity.Value{share, of, threads, occupied},
 		Notes:    append([]string{"the pool's time: " + pool.Split()}, evidence.OffCPUPaths(p, here)...),
 		Remedies: []check.Remedy{{
