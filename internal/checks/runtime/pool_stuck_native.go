@@ -34,6 +34,9 @@ func runStuckNative(p *check.Pass) error {
 		share := at.Per(quantity.Of("time of its threads", pool.Wall, quantity.Seconds)).
 			Named("of the time of %s", pool.Title())
 		several := quantity.Of("threads", float64(place.Threads), quantity.Threads).AtLeast(p.Param(stuckThreads))
+		if 2*stand.Number() < float64(place.Threads) { // one after the other: each sleep(1) of a script
+			several = false
+		}
 		if several && share.AtLeast(p.Param(stuckShare)) {
 			p.Report(nativeStuckFinding(p, pool, place, stand, share))
 		}
