@@ -47,6 +47,10 @@ var (
 		Name: "open", Default: 0.5, Unit: quantity.Connections,
 		Why: "open at any moment: with fewer the program does something else for most of the time",
 	}
+	paramKeepaliveOpening = &check.Param{
+		Name: "opening", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the waits for the network, of a program that serves nobody: below half, what it asks for is more of it",
+	}
 	paramKeepaliveRequest = evidence.RequestSeconds()
 	paramKeepaliveBusy    = &check.Param{
 		Name: "busy-share", Default: 0.5, Unit: quantity.Ratio,
@@ -68,7 +72,8 @@ Measured otherwise: connections opened per second by this namespace, and data se
 accepted: up to four is about one request each. The destination with the most short-lived sockets is named. It is
 info, and a warning where it does harm: a share of the port ceiling, or si + sy the larger part of a busy CPU, or the
 handshake is much of the time for which a connection is open, or requests take long and wait for most of this while
-connections are opened or closed, by the stacks of Java, Go and Python. Then more than one request is accused, too: the
+connections are opened or closed, by the stacks of Java, Go and Python (of a program that serves nobody: most of its
+waits for the network). Then more than one request is accused, too: the
 first answers are those of TLS and of a login.
 
 Fix: a connection pool. In nginx it takes all three: keepalive in the upstream block, proxy_http_version 1.1, and an
@@ -85,7 +90,7 @@ Disproved if the requests of one connection are many (access log: requests per c
 	}, evidence.FlowUses(), evidence.RequestMetrics()),
 	Params: []*check.Param{
 		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
-		paramKeepaliveBusy, paramKeepaliveRequest, paramKeepaliveTrip, paramKeepaliveWait, paramKeepaliveLive,
+		paramKeepaliveBusy, paramKeepaliveOpening, paramKeepaliveRequest, paramKeepaliveTrip, paramKeepaliveWait, paramKeepaliveLive,
 		evidence.ParamPortsFull, evidence.ParamTWFall,
 	},
 	Facts:  []check.Fact{evidence.OpenedInRequests},
@@ -206,19 +211,26 @@ func openedInRequests(p *check.Pass) string {
 	return flows[0].Destination
 }
 
-// inRequests makes it a warning where requests wait for most of their time while connections are opened or closed: for
-// several round trips where TLS and a login follow the handshake.
+// inRequests makes it a warning where requests wait for most of their time while connections are opened or closed, for
+// several round trips where TLS and a login follow the handshake; and so of a program that serves nobody.
 func inRequests(p *check.Pass, f *check.Finding) bool {
 	w, err := evidence.WaitingOf(p)
 	if err != nil {
 		return false
 	}
-	opening := w.Opening()
+	opening, share := w.Opening()
 	p.Read(opening)
-	if !evidence.Noticed(p, f, opening, paramKeepaliveRequest) {
+	_, serves := evidence.RequestsOf(p)
+	switch {
+	case evidence.Noticed(p, f, opening, paramKeepaliveRequest):
+		f.Summary += ", most of it a wait while connections are opened or closed"
+	case !serves && opening.Number() >= p.Param(paramKeepaliveLive).Number() && share.AtLeast(p.Param(paramKeepaliveOpening)):
+		f.Severity = check.Warning
+		f.Evidence = append(f.Evidence, share)
+		f.Summary += fmt.Sprintf("; %s of its waits for the network are to open and close them", share.Text())
+	default:
 		return false
 	}
-	f.Summary += ", most of it a wait while connections are opened or closed"
 	f.Evidence = append(f.Evidence, opening)
 	f.Facts = append(f.Facts, evidence.OpenedInRequests)
 	f.Remedies = append([]check.Remedy{{
