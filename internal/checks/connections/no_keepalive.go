@@ -49,7 +49,8 @@ var (
 	}
 	paramKeepaliveOpening = &check.Param{
 		Name: "opening", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the waits for the network, of a program that serves nobody: below half, what it asks for is more of it",
+		Why: "of the waits for the network, of a program that serves nobody: below half, what it asks for is more " +
+			"of it",
 	}
 	paramKeepaliveRequest = evidence.RequestSeconds()
 	paramKeepaliveBusy    = &check.Param{
@@ -90,7 +91,8 @@ Disproved if the requests of one connection are many (access log: requests per c
 	}, evidence.FlowUses(), evidence.RequestMetrics()),
 	Params: []*check.Param{
 		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
-		paramKeepaliveBusy, paramKeepaliveOpening, paramKeepaliveRequest, paramKeepaliveTrip, paramKeepaliveWait, paramKeepaliveLive,
+		paramKeepaliveBusy, paramKeepaliveOpening, paramKeepaliveRequest, paramKeepaliveTrip, paramKeepaliveWait,
+		paramKeepaliveLive,
 		evidence.ParamPortsFull, evidence.ParamTWFall,
 	},
 	Facts:  []check.Fact{evidence.OpenedInRequests},
@@ -224,7 +226,8 @@ func inRequests(p *check.Pass, f *check.Finding) bool {
 	switch {
 	case evidence.Noticed(p, f, opening, paramKeepaliveRequest):
 		f.Summary += ", most of it a wait while connections are opened or closed"
-	case !serves && opening.Number() >= p.Param(paramKeepaliveLive).Number() && share.AtLeast(p.Param(paramKeepaliveOpening)):
+	case !serves && share.AtLeast(p.Param(paramKeepaliveOpening)) &&
+		opening.Number() >= p.Param(paramKeepaliveLive).Number():
 		f.Severity = check.Warning
 		f.Evidence = append(f.Evidence, share)
 		f.Summary += fmt.Sprintf("; %s of its waits for the network are to open and close them", share.Text())
@@ -236,7 +239,8 @@ func inRequests(p *check.Pass, f *check.Finding) bool {
 	f.Remedies = append([]check.Remedy{{
 		Action: "keep as many idle connections in the pool as are in use at once: maxIdle of DBCP, minimumIdle of " +
 			"HikariCP, SetMaxIdleConns of Go (2 by default), pool_size of SQLAlchemy",
-		Risk: "each takes a session of the server, also at night",
+		Risk:   "each takes a session of the server, also at night",
+		Effect: "hardly a connection is opened while somebody waits",
 	}}, f.Remedies...)
 	evidence.WithoutThreads(p, f, opening.Number())
 	return true
