@@ -51,7 +51,7 @@ func Checks(stage check.Stage) []*check.Check {
 			out = append(out, r.check())
 		}
 	}
-	for _, c := range []*check.Check{nativeDeadlock, databaseLock, sequentialScan} {
+	for _, c := range []*check.Check{nativeDeadlock, databaseLock, statementLocks, sequentialScan} {
 		if c.Stage == stage {
 			out = append(out, c)
 		}

@@ -1,0 +1,167 @@
+package waits
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// statementLocks is databaseLock for servers whose sessions are threads, by the functions in which they wait.
+var statementLocks = &check.Check{
+	Name:  "statement-locks",
+	Stage: check.Runtime,
+	Doc: `Statements of MariaDB wait for a lock that another session holds
+
+A statement that changes a row keeps it until its transaction ends: whoever wants the same row waits for the end,
+however fast the statement was. A table that is altered waits for all transactions that have used it, and whoever comes
+later waits behind. The CPU and the disk are idle meanwhile.
+
+Measured: the stacks of the server's threads, some twenty times a second, walked from outside; nobody logs in. A thread
+that has a statement at hand and waits in the storage engine for a time (lock_wait) wants a row, one in MDL_context a
+table. Waits for the log, for pages and for the binary log are none of these. The share is of the time in which
+statements wait. Tried with MariaDB 10.11; who holds the lock is not known from outside.
+
+Fix: end the transaction before its client does anything else; change the rows that all want last in it. Won't help: more
+connections. Disproof: information_schema.INNODB_LOCK_WAITS has no rows, several times.`,
+	URL:    "https://mariadb.com/kb/en/innodb-lock-modes/",
+	Needs:  []metric.Metric{metric.WaitProfileSamples},
+	Uses:   append([]metric.Metric{metric.TargetInfo}, evidence.RequestMetrics()...),
+	Params: []*check.Param{databaseLevel, databaseWarn, databaseSessions},
+	Run:    runStatementLocks,
+}
+
+// Frames of MariaDB: sql/sql_parse.cc, sql/handler.cc, sql/mdl.cc; the engine's lock_wait (storage/innobase/lock/
+// lock0lock.cc) has no symbol in a stripped program, and waits by pthread_cond_timedwait(3).
+var (
+	statementFrames = hotcode.ParsePatterns("mysql_execute_command*", "dispatch_command*")
+	engineFrames    = hotcode.ParsePatterns("handler::*", "ha_innobase::*")
+	timedFrames     = hotcode.ParsePatterns("pthread_cond_timedwait*", "lock_wait*", "my_cond_timedwait*")
+	tableFrames     = hotcode.ParsePatterns("MDL_context::*", "MDL_wait::*")
+	kindFrames      = hotcode.ParsePatterns(
+		"mysql_update", "mysql_multi_update", "mysql_delete", "mysql_insert", "mysql_load", "handle_select",
+		"mysql_alter_table", "mysql_rm_table", "Sql_cmd_*::execute*",
+	)
+)
+
+// lockWaits are the waits of statements for one kind of lock.
+type lockWaits struct {
+	row, table float64            // seconds
+	all        float64            // of statements, whatever they wait for
+	kinds      map[string]float64 // functions of the statements
+	threads    map[int]bool
+}
+
+func runStatementLocks(p *check.Pass) error {
+	prof, err := evidence.ProfileOf(p, stacks.Waits)
+	if err != nil {
+		return err
+	}
+	w := lockWaitsOf(prof)
+	if prof.Duration <= 0 || w.row+w.table == 0 {
+		p.Read(quantity.Of("statements wait for locks", w.row+w.table, quantity.Seconds))
+		return nil
+	}
+	at := quantity.Of("wait for locks", w.row+w.table, quantity.Seconds)
+	share := at.Per(quantity.Of("statements wait", w.all, quantity.Seconds)).
+		Named("waiting for locks of other sessions, share of the time in which statements wait")
+	waiting := at.Per(quantity.Of("window", prof.Duration.Seconds(), quantity.Seconds)).As(sessions).
+		Named("sessions that wait at any moment")
+	p.Read(share)
+	if share.Below(p.Param(databaseLevel)) || waiting.Below(p.Param(databaseSessions)) {
+		return nil
+	}
+	f := statementLocksFinding(p, w, share, waiting)
+	if share.AtLeast(p.Param(databaseWarn)) {
+		f.Severity = check.Warning
+	}
+	evidence.WithoutThreads(p, &f, waiting.Number())
+	p.Report(f)
+	return nil
+}
+
+func lockWaitsOf(prof *stacks.Profile) *lockWaits {
+	w := &lockWaits{kinds: map[string]float64{}, threads: map[int]bool{}}
+	statement, _ := hotcode.Frames(prof, statementFrames)
+	engine, _ := hotcode.Frames(prof, engineFrames)
+	timed, _ := hotcode.Frames(prof, timedFrames)
+	table, _ := hotcode.Frames(prof, tableFrames)
+	kind, _ := hotcode.Frames(prof, kindFrames)
+	for _, s := range prof.Samples {
+		if s.Innermost(statement) < 0 {
+			continue
+		}
+		seconds := float64(s.Value) / 1e9
+		w.all += seconds
+		switch {
+		case s.Innermost(table) >= 0:
+			w.table += seconds
+		case s.Innermost(engine) >= 0 && s.Innermost(timed) >= 0:
+			w.row += seconds
+		default:
+			continue
+		}
+		w.threads[s.Thread] = true
+		if i := s.Innermost(kind); i >= 0 {
+			w.kinds[prof.Frames[s.Stack[i]].Name] += seconds
+		}
+	}
+	return w
+}
+
+func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.Value) check.Finding {
+	lock := "row"
+	if w.table > w.row {
+		lock = "table's metadata"
+	}
+	f := check.Finding{
+		Subject:    evidence.TargetSubject(p),
+		Severity:   check.Info,
+		Confidence: check.Medium,
+		Weight:     share.Number(),
+		Summary: fmt.Sprintf("%s wait at any moment for a %s lock of another session, %s of the time in which "+
+			"statements wait", waiting.Text(), lock, share.Text()),
+		Evidence: []quantity.Value{share, waiting,
+			quantity.Of("sessions that were seen to wait", float64(len(w.threads)), sessions)},
+		Remedies: []check.Remedy{{
+			Action: "Find the transaction that holds it, and have its client end it: before it asks somebody else, " +
+				"computes, or waits for a user.",
+			Command: check.Commandf("mariadb -e %s", "SELECT trx_mysql_thread_id, trx_started, trx_state, trx_query "+
+				"FROM information_schema.INNODB_TRX ORDER BY trx_started LIMIT 5"),
+			Risk:   "KILL of that id rolls its changes back",
+			Effect: "sessions that wait fall with the time for which the transaction is open",
+		}},
+		Placebos: []string{
+			"More connections: they wait for the same lock.", "More CPUs or memory: who waits uses none.",
+		},
+		Disproof: "information_schema.INNODB_LOCK_WAITS has no rows, several times.",
+	}
+	kinds := byTime(w.kinds)
+	for _, name := range kinds[:min(len(kinds), evidence.NamedCulprits)] {
+		part := quantity.Of("", w.kinds[name]/(w.row+w.table), quantity.Ratio)
+		f.Notes = append(f.Notes, fmt.Sprintf("%s of it waits in %s", part.Text(), statementOf(name)))
+	}
+	if len(kinds) > 0 {
+		f.Summary += ": " + statementOf(kinds[0])
+	}
+	return f
+}
+
+// statementOf names the kind of statement that a function executes.
+func statementOf(function string) string {
+	kinds := []struct{ in, kind string }{
+		{"update", "UPDATE"}, {"delete", "DELETE"}, {"insert", "INSERT"}, {"load", "LOAD DATA"},
+		{"alter", "ALTER TABLE"}, {"rm_table", "DROP TABLE"}, {"select", "SELECT"},
+	}
+	i := slices.IndexFunc(kinds, func(k struct{ in, kind string }) bool { return strings.Contains(function, k.in) })
+	if i < 0 {
+		return function
+	}
+	return kinds[i].kind + " (" + function + ")"
+}
