@@ -34,6 +34,11 @@ var (
 	pythonLibrary = regexp.MustCompile(`^python[23]\.[0-9]+$`)
 	// packages that rules know by their files
 	publicPackages = []string{"pyaes", "rsa", "ecdsa", "tlslite"}
+	// packages that the rules about waits know, where they are installed: elsewhere a directory may have such a name
+	waitingPackages = []string{
+		"redis", "sqlalchemy", "psycopg", "psycopg2", "psycopg_pool", "pymysql", "urllib3", "gunicorn", "uvicorn",
+		"waitress", "cheroot", "flask", "django", "werkzeug", "starlette",
+	}
 	// where a Python has packages that were installed
 	installed = []string{"site-packages", "dist-packages"}
 )
@@ -49,6 +54,9 @@ func publicFrom(names []string) int {
 		if pythonLibrary.MatchString(name) && !slices.ContainsFunc(installed, func(d string) bool {
 			return slices.Contains(names[i:], d)
 		}) || slices.Contains(publicPackages, name) {
+			return i
+		}
+		if i > 0 && slices.Contains(installed, names[i-1]) && slices.Contains(waitingPackages, name) {
 			return i
 		}
 	}
@@ -82,7 +90,7 @@ var plainNames = []string{
 	"devices", "freezer", "shm", "null", "containerd", "docker", "podman", "crio", "lxc", "buildkit", "actions_job",
 	"system.slice", "user.slice", "machine.slice", "init.scope", "app.slice", "session.slice", "background.slice",
 	"kubepods", "kubepods.slice", "burstable", "besteffort", "guaranteed", "kubepods-burstable.slice",
-	"kubepods-besteffort.slice", "site-packages", "dist-packages",
+	"kubepods-besteffort.slice", "site-packages", "dist-packages", "python3",
 	"node_modules", "…", "***",
 }
 
