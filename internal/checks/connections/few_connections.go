@@ -2,6 +2,7 @@ package connections
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -41,7 +42,8 @@ limit of the client's pool.
 Measured: how many requests are in progress, by the sockets of clients without
 an answer, and how many connections the program has to destinations that it asks
 meanwhile: no more can be under way where each has one at a time. The connections
-must be in use: those that wait for an answer are a good part of them.
+must be in use: those that wait for an answer, or whose session of PostgreSQL is in
+a transaction that asks nothing, are a good part of them.
 
 Fix: more connections, as many as the destination can serve at once. Won't help:
 more threads or CPUs here; they wait for a connection, too. Disproof: several
@@ -50,7 +52,7 @@ slower with more of them.`,
 	URL:   "https://docs.haproxy.org/2.8/configuration.html#5.2-maxconn",
 	Needs: []metric.Metric{metric.DestinationData, metric.DestinationSockets},
 	Uses: append([]metric.Metric{
-		metric.DestinationOwner, metric.DestinationAsked,
+		metric.DestinationOwner, metric.DestinationAsked, metric.DatabaseSessionTime,
 	}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{
 		paramFewRequest, paramFewUsed, paramFewQueued, paramFewBusy,
@@ -78,16 +80,46 @@ func runFewConnections(p *check.Pass) error {
 	}
 	share := quantity.Of("more than connections", r.InProgress.Number()-open.Number(), "requests").Per(r.InProgress).
 		Named("requests that wait inside the program, at least")
-	used := evidence.AskingConnections(p).Per(open).As(quantity.Ratio).Named("share of these that wait for an answer")
+	lent := lentOf(p)
+	used := evidence.AskingConnections(p).Plus(lent).Per(open).As(quantity.Ratio).
+		Named("share of these that wait for an answer, or are in a transaction")
 	p.Read(share)
 	p.Read(used)
 	if share.AtLeast(p.Param(paramFewQueued)) && used.AtLeast(p.Param(paramFewUsed)) {
 		f := fewFinding(r, most, open, used, share)
+		if 2*lent.Number() >= open.Number() {
+			lentToClients(&f, lent)
+		}
 		evidence.NameFunction(p, &f, queueOf(l))
 		evidence.WithoutThreads(p, &f, r.InProgress.Number()-open.Number())
 		p.Report(f)
 	}
 	return nil
+}
+
+// lentOf is how many of the target's connections to a database are in a transaction at any moment, at which nothing is
+// asked: a pooler has lent them to clients, and can give them to nobody else.
+func lentOf(p *check.Pass) quantity.Value {
+	seconds := 0.0
+	for _, s := range p.Gauge(metric.DatabaseSessionTime) {
+		if strings.HasPrefix(s.Label("state"), "idle in transaction") {
+			seconds += s.Last()
+		}
+	}
+	return quantity.Of("connections in a transaction that asks nothing, mean", seconds/max(p.Meta.Duration, 1),
+		quantity.Connections)
+}
+
+// lentToClients says that the connections are taken by transactions whose clients do something else.
+func lentToClients(f *check.Finding, lent quantity.Value) {
+	f.Summary += fmt.Sprintf("; %s are in transactions that ask nothing meanwhile", lent.Text())
+	f.Evidence = append(f.Evidence, lent)
+	f.Remedies = append(f.Remedies, check.Remedy{
+		Action: "end transactions before the client computes or asks somebody else: a pooler that lends by " +
+			"transaction has the connection back then",
+		Risk:   "what belongs together must stay in one transaction",
+		Effect: "fewer connections serve as many requests",
+	})
 }
 
 // openOf gives the target's connections to destinations that it asks, and the destination that it asks most.
