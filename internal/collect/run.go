@@ -154,8 +154,8 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 	o.Budget.join(workers)
 	deadline := time.NewTimer(o.Duration - b.Elapsed())
 	defer deadline.Stop()
-	tick := time.NewTicker(o.Interval)
-	defer tick.Stop()
+	tick := newBeat(o.Interval)
+	defer tick.timer.Stop()
 	for n := 1; early == ""; n++ {
 		select {
 		case <-ctx.Done():
@@ -163,7 +163,8 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 		case <-deadline.C:
 			sampleAll(sampling, workers, o, last)
 			return ""
-		case <-tick.C:
+		case <-tick.timer.C:
+			tick.next()
 			// the last sample is about to be taken anyway
 			if o.Budget.check(n) && o.Duration-b.Elapsed() > o.Interval/4 {
 				sampleAll(sampling, workers, o, between)

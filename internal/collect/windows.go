@@ -93,15 +93,16 @@ func (s *stream) join() {
 func (s *stream) wait(ctx, sampling context.Context) bool {
 	deadline := time.NewTimer(s.o.Duration - s.b.Elapsed())
 	defer deadline.Stop()
-	tick := time.NewTicker(s.o.Interval)
-	defer tick.Stop()
+	tick := newBeat(s.o.Interval)
+	defer tick.timer.Stop()
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-deadline.C:
 			return true
-		case <-tick.C:
+		case <-tick.timer.C:
+			tick.next()
 			// the last sample is about to be taken anyway
 			if s.o.Budget.check(n) && s.o.Duration-s.b.Elapsed() > s.o.Interval/4 {
 				sampleAll(sampling, s.workers, s.o, between)
