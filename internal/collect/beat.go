@@ -11,7 +11,7 @@ type beat struct {
 	timer    *time.Timer
 	began    time.Time
 	interval time.Duration
-	n        time.Duration // intervals
+	n        int64 // intervals
 }
 
 // beatPart is that part: in a quarter of a second whatever is done four times a second and more is met anywhere, and
@@ -27,7 +27,7 @@ func newBeat(interval time.Duration) *beat {
 
 // next sets the timer for the next sample. Those whose time is over are left out.
 func (b *beat) next() {
-	b.n = max(b.n+1, time.Since(b.began)/b.interval)
-	at := b.n*b.interval + rand.N(max(b.interval/beatPart, 1))
+	b.n = max(b.n+1, int64(time.Since(b.began)/b.interval))
+	at := time.Duration(b.n*int64(b.interval)) + rand.N(max(b.interval/beatPart, 1))
 	b.timer.Reset(at - time.Since(b.began))
 }

@@ -10,14 +10,14 @@ func TestBeat(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	b := newBeat(interval)
 	defer b.timer.Stop()
-	seen := map[time.Duration]int{}
+	seen := map[int64]int{}
 	for n := 1; n <= 10; n++ {
 		if n == 5 {
 			time.Sleep(5 * interval) // as a host that stands still
 		}
 		<-b.timer.C
 		seen[b.n]++
-		if passed := time.Since(b.began); passed < b.n*interval {
+		if passed := time.Since(b.began); passed < time.Duration(b.n)*interval {
 			t.Errorf("the sample of interval %d came after %s", b.n, passed)
 		}
 		b.next()

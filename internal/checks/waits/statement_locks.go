@@ -127,8 +127,9 @@ func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.
 		Weight:     share.Number(),
 		Summary: fmt.Sprintf("%s wait at any moment for a %s lock of another session, %s of the time in which "+
 			"statements wait", waiting.Text(), lock, share.Text()),
-		Evidence: []quantity.Value{share, waiting,
-			quantity.Of("sessions that were seen to wait", float64(len(w.threads)), sessions)},
+		Evidence: []quantity.Value{
+			share, waiting, quantity.Of("sessions that were seen to wait", float64(len(w.threads)), sessions),
+		},
 		Remedies: []check.Remedy{{
 			Action: "Find the transaction that holds it, and have its client end it: before it asks somebody else, " +
 				"computes, or waits for a user.",
@@ -156,8 +157,13 @@ func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.
 // statementOf names the kind of statement that a function executes.
 func statementOf(function string) string {
 	kinds := []struct{ in, kind string }{
-		{"update", "UPDATE"}, {"delete", "DELETE"}, {"insert", "INSERT"}, {"load", "LOAD DATA"},
-		{"alter", "ALTER TABLE"}, {"rm_table", "DROP TABLE"}, {"select", "SELECT"},
+		{"update", "UPDATE"},
+		{"delete", "DELETE"},
+		{"insert", "INSERT"},
+		{"load", "LOAD DATA"},
+		{"alter", "ALTER TABLE"},
+		{"rm_table", "DROP TABLE"},
+		{"select", "SELECT"},
 	}
 	i := slices.IndexFunc(kinds, func(k struct{ in, kind string }) bool { return strings.Contains(function, k.in) })
 	if i < 0 {
