@@ -74,8 +74,7 @@ accepted: up to four is about one request each. The destination with the most sh
 info, and a warning where it does harm: a share of the port ceiling, or si + sy the larger part of a busy CPU, or the
 handshake is much of the time for which a connection is open, or requests take long and wait for most of this while
 connections are opened or closed, by the stacks of Java, Go and Python (of a program that serves nobody: most of its
-waits for the network). Then more than one request is accused, too: the
-first answers are those of TLS and of a login.
+waits for the network). Then more than one request is accused, too: the first answers are those of TLS and of a login.
 
 Fix: a connection pool. In nginx it takes all three: keepalive in the upstream block, proxy_http_version 1.1, and an
 empty Connection header; keepalive alone changes nothing (measured: 1.00 connections per request with it, 0.001 with
@@ -87,7 +86,7 @@ Disproved if the requests of one connection are many (access log: requests per c
 		metric.TCPOrigDataSent, metric.DestinationYoungTW, metric.Sockets, metric.CPUSeconds, metric.DestinationOwner,
 		metric.DestinationRTT, metric.WallProfileSamples, metric.GoroutineProfileSamples,
 		metric.ScriptWallProfileSamples, metric.GoRuntime, metric.ListenerOwes, metric.ListenerQueue,
-		metric.TargetListenPorts,
+		metric.TargetListenPorts, metric.ProcessCPU,
 	}, evidence.FlowUses(), evidence.RequestMetrics()),
 	Params: []*check.Param{
 		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
@@ -149,13 +148,14 @@ func runNoKeepalive(p *check.Pass) error {
 // process that keeps its connections is not among them.
 func accuse(p *check.Pass) {
 	_, window := evidence.FlowSpan(p)
-	slow := openedInRequests(p)
+	slow := openingOf(p)
+	isSlow := func(destination string) bool { return slow != nil && slow.destination == destination }
 	sums := map[string]*evidence.ClientFlow{}
 	named := map[string][]string{}
 	var order []string
 	for _, f := range evidence.ClientFlows(p) {
 		_, waits := handshakeShare(p, f)
-		if !waits && !singleRequests(f, p.Param(paramKeepaliveTurns)) && f.Destination != slow {
+		if !waits && !singleRequests(f, p.Param(paramKeepaliveTurns)) && !isSlow(f.Destination) {
 			continue
 		}
 		if sums[f.Destination] == nil {
@@ -172,7 +172,7 @@ func accuse(p *check.Pass) {
 		rate := opened.Per(window).Named("connections opened to it by these processes")
 		p.Read(rate)
 		handshake, waits := handshakeShare(p, *sums[d])
-		if rate.Below(p.Param(paramKeepaliveRate)) && !waits && d != slow {
+		if rate.Below(p.Param(paramKeepaliveRate)) && !waits && !isSlow(d) {
 			continue
 		}
 		turns := quantity.Of("requests with an answer, at most", sums[d].Turns, "requests").
@@ -190,8 +190,8 @@ func accuse(p *check.Pass) {
 		}
 		keepaliveHarm(p, &f)
 		evidence.WithoutConnecting(p, &f)
-		if d == slow {
-			inRequests(p, &f)
+		if isSlow(d) {
+			slow.tell(p, &f)
 		}
 		if waits {
 			f.Severity = check.Warning
@@ -203,38 +203,48 @@ func accuse(p *check.Pass) {
 	}
 }
 
-// openedInRequests is the destination for whose new connections requests wait for most of their time: that to which
-// most are opened. It is empty where they do not.
-func openedInRequests(p *check.Pass) string {
-	flows := evidence.ClientFlows(p)
-	if len(flows) == 0 || !inRequests(p, &check.Finding{}) {
-		return ""
-	}
-	return flows[0].Destination
+// An opening is that threads wait while connections to a destination are opened or closed, for several round trips
+// where TLS and a login follow the handshake.
+type opening struct {
+	destination string         // to which the target opens most
+	threads     quantity.Value // that wait so, mean
+	share       quantity.Value // of those that wait for the network
 }
 
-// inRequests makes it a warning where requests wait for most of their time while connections are opened or closed, for
-// several round trips where TLS and a login follow the handshake; and so of a program that serves nobody.
-func inRequests(p *check.Pass, f *check.Finding) bool {
+// openingOf finds that requests wait so for most of their time, and of a program that serves nobody its threads; nil
+// where they do not.
+func openingOf(p *check.Pass) *opening {
+	flows := slices.DeleteFunc(evidence.ClientFlows(p), func(f evidence.ClientFlow) bool {
+		return !evidence.OfTarget(p, f.Destination)
+	})
 	w, err := evidence.WaitingOf(p)
-	if err != nil {
-		return false
+	if err != nil || len(flows) == 0 {
+		return nil
 	}
-	opening, share := w.Opening()
-	p.Read(opening)
-	_, serves := evidence.RequestsOf(p)
-	switch {
-	case evidence.Noticed(p, f, opening, paramKeepaliveRequest):
+	o := &opening{destination: flows[0].Destination}
+	o.threads, o.share = w.Opening()
+	p.Read(o.threads)
+	if _, serves := evidence.RequestsOf(p); serves {
+		if !evidence.Noticed(p, &check.Finding{}, o.threads, paramKeepaliveRequest) {
+			return nil
+		}
+	} else if o.share.Below(p.Param(paramKeepaliveOpening)) ||
+		o.threads.Number() < p.Param(paramKeepaliveLive).Number() {
+		return nil
+	}
+	return o
+}
+
+// tell makes it a warning.
+func (o *opening) tell(p *check.Pass, f *check.Finding) {
+	if evidence.Noticed(p, f, o.threads, paramKeepaliveRequest) {
 		f.Summary += ", most of it a wait while connections are opened or closed"
-	case !serves && share.AtLeast(p.Param(paramKeepaliveOpening)) &&
-		opening.Number() >= p.Param(paramKeepaliveLive).Number():
-		f.Severity = check.Warning
-		f.Evidence = append(f.Evidence, share)
-		f.Summary += fmt.Sprintf("; %s of its waits for the network are to open and close them", share.Text())
-	default:
-		return false
+	} else {
+		f.Summary += fmt.Sprintf("; %s of its waits for the network are to open and close them", o.share.Text())
+		f.Evidence = append(f.Evidence, o.share)
 	}
-	f.Evidence = append(f.Evidence, opening)
+	f.Severity = check.Warning
+	f.Evidence = append(f.Evidence, o.threads)
 	f.Facts = append(f.Facts, evidence.OpenedInRequests)
 	f.Remedies = append([]check.Remedy{{
 		Action: "keep as many idle connections in the pool as are in use at once: maxIdle of DBCP, minimumIdle of " +
@@ -242,8 +252,7 @@ func inRequests(p *check.Pass, f *check.Finding) bool {
 		Risk:   "each takes a session of the server, also at night",
 		Effect: "hardly a connection is opened while somebody waits",
 	}}, f.Remedies...)
-	evidence.WithoutThreads(p, f, opening.Number())
-	return true
+	evidence.WithoutThreads(p, f, o.threads.Number())
 }
 
 // handshakeShare is how much of the time for which connections are open is a round trip for their handshake. waits is
