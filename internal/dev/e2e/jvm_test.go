@@ -119,9 +119,9 @@ func TestKilledWhileProfiling(t *testing.T) {
 	j.answers(t)
 }
 
-// TestInterruptedWhileProfiling: Ctrl-C at random moments leaves nothing, without a next run.
+// TestInterruptedWhileProfiling: Ctrl-C at random moments leaves nothing, without a next run. It is not beside
+// TestKilledWhileProfiling, which leaves files in the same directory.
 func TestInterruptedWhileProfiling(t *testing.T) {
-	t.Parallel()
 	j := startJVM(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
