@@ -44,7 +44,6 @@ type runner struct {
 // said is what the doctor said.
 type said struct {
 	Verdict struct {
-		Principal string `json:"principal"`
 		Summary   string `json:"summary"`
 	} `json:"verdict"`
 	Findings []json.RawMessage `json:"findings"`
@@ -237,14 +236,14 @@ func (r *runner) doctorSays(ctx context.Context, pid int, c cell, mode string) (
 		if err := json.Unmarshal(raw, &f); err != nil {
 			return s, err
 		}
-		if f.ID == s.Verdict.Principal {
-			s.principal, s.first = string(raw), f.Check
-		}
 		if f.Check == "cpu-steal" || slices.Contains(c.fault.also, f.Check) { // of the hypervisor, or right of both
 			continue
 		}
 		if f.Severity == "warning" || f.Severity == "critical" {
 			s.warned = append(s.warned, f.Check)
+			if s.first == "" { // the verdict, or what comes next to what is right of both
+				s.principal, s.first = string(raw), f.Check
+			}
 		}
 	}
 	return s, nil
