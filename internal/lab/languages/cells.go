@@ -59,9 +59,11 @@ func faults() []fault {
 		},
 		{
 			name: "sized", verdicts: []string{"threads-vs-quota", "cpu-throttled", "cpu-throttled-burst"},
-			// More than a CPU, which a worker alone and what a runtime does beside it do not exceed. A request is 8 parts
-			// of 4 to 10 ms, with which two workers use up a period. That long a request is worth a word of its own.
-			clients: 1, think: 300 * time.Millisecond, quota: period * 5 / 4, also: []string{"hot-code", "heavy-crypto"},
+			// More than a CPU, which a worker alone and what a runtime does beside it do not exceed. A request is 8
+			// parts of 4 to 10 ms, with which two workers use up a period. That long a request is worth a word of its
+			// own.
+			clients: 1, think: 300 * time.Millisecond, quota: period * 5 / 4,
+			also: []string{"hot-code", "heavy-crypto"},
 		},
 	}
 }

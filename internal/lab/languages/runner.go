@@ -44,7 +44,7 @@ type runner struct {
 // said is what the doctor said.
 type said struct {
 	Verdict struct {
-		Summary   string `json:"summary"`
+		Summary string `json:"summary"`
 	} `json:"verdict"`
 	Findings []json.RawMessage `json:"findings"`
 
