@@ -3,7 +3,6 @@ package scripts
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -11,8 +10,6 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/node"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/symbols"
-	"github.com/perfdoctor/perfdoctor/internal/host/door"
-	"github.com/perfdoctor/perfdoctor/internal/host/unwind"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/perfevent"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -103,16 +100,15 @@ func (p *nodeProcess) lookAtWait(s *source) {
 	if p.walker == nil {
 		p.walker, p.stack = symbols.NewWalker(s.env.Host.Proc), make([]byte, perfevent.StackSize)
 	}
-	memory := door.MemoryOf(s.env.Host.Proc + "/" + strconv.Itoa(p.pid))
-	n, _ := memory.ReadAt(p.stack, int64(e.SP)) // it ends where the stack does
-	fp, ok, err := p.walker.Beyond(uint32(p.pid), unwind.Registers{PC: e.PC, SP: e.SP, OnlySP: true}, p.stack[:n])
+	registers, stack := p.walker.Waiting(p.pid, e.PC, e.SP, p.stack)
+	fp, ok, err := p.walker.Beyond(uint32(p.pid), registers, stack)
 	if err != nil {
 		s.lost++
 	}
 	if !ok {
 		return
 	}
-	calls := p.scripts.Stack(perfevent.StackSample{PC: e.PC, SP: e.SP, FP: fp, Stack: p.stack[:n]})
+	calls := p.scripts.Stack(perfevent.StackSample{PC: e.PC, SP: e.SP, FP: fp, Stack: stack})
 	seen, _ := s.thread(p.pid, p.pid)
 	if len(calls) == 0 || seen == nil {
 		return // it has ended, or waits for something of the runtime's

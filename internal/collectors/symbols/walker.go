@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,6 +63,14 @@ func (w *Walker) Walk(pid uint32, r unwind.Registers, stack []byte) (addresses [
 		return nil
 	})
 	return addresses, whole, err
+}
+
+// Waiting gives what a walk of a thread that waits in a system call begins with: its registers as far as they are
+// known, and its stack, which is read from the memory of the process into buf. It ends where the stack does.
+func (w *Walker) Waiting(pid int, pc, sp uint64, buf []byte) (r unwind.Registers, stack []byte) {
+	memory := door.MemoryOf(w.names.proc + "/" + strconv.Itoa(pid))
+	n, _ := memory.ReadAt(buf, int64(sp)) // none of one that has ended
+	return unwind.Registers{PC: pc, SP: sp, OnlySP: true}, buf[:n]
 }
 
 // Beyond gives the frame pointer of a thread's innermost function that no file describes: see [unwind.Beyond]. The

@@ -13,8 +13,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/symbols"
 	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/host/door"
-	"github.com/perfdoctor/perfdoctor/internal/host/unwind"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -184,9 +182,8 @@ func (s *source) look(at place, since time.Duration) {
 // walk gives the addresses of a thread's stack, the innermost first. One that wakes up meanwhile has another stack by
 // then: what is read is of the same place, or cannot be walked.
 func (s *source) walk(at place) []uint64 {
-	memory := door.MemoryOf(filepath.Join(s.env.Host.Proc, strconv.Itoa(at.pid)))
-	n, _ := memory.ReadAt(s.stack, int64(at.sp)) // it ends where the stack does
-	list, _, err := s.walks.Walk(uint32(at.pid), unwind.Registers{PC: at.pc, SP: at.sp, OnlySP: true}, s.stack[:n])
+	registers, stack := s.walks.Waiting(at.pid, at.pc, at.sp, s.stack)
+	list, _, err := s.walks.Walk(uint32(at.pid), registers, stack)
 	if err != nil {
 		s.fault = err
 	}
