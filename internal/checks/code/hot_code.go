@@ -94,12 +94,12 @@ and a piece of a server's work computes for long in that code: who asked waits
 that long, however idle the machine is. How long is at least the CPU time of the
 threads over their waits, and at least the CPU time over the segments with data
 that came on the server's ports; of a child for which its parent waits, the CPU
-time of those that ended, over how many there are at most. Below that it is a fact. It is a fact too of programs that
-compress, compile, encode or compute checksums for nobody who waits: such a job
-uses what it is given. It is one of a function that nearly all of the program's
-work goes through and that has its time in many calls, as the handler of a
-server has at full load. And where most of the time is the kernel's, the rules
-about the kernel come first.
+time of those that ended, over how many there are at most. Below that it is a
+fact. It is a fact too of programs that compress, compile, encode or compute
+checksums for nobody who waits: such a job uses what it is given. It is one of a
+function that nearly all of the program's work goes through and that has its
+time in many calls, as the handler of a server has at full load. And where most
+of the time is the kernel's, the rules about the kernel come first.
 
 Fix: do less of it: another algorithm, an answer that is kept, work that is left
 out. Where one thread is full, more threads for it. Won't help: more CPUs for one

@@ -39,11 +39,11 @@ Where more come in, they wait inside the program, and the destination is not
 even asked: maxconn of a server in HAProxy, default_pool_size of PgBouncer, a
 limit of the client's pool.
 
-Measured: how many requests are in progress, by the sockets of clients without
-an answer, and how many connections the program has to destinations that it asks
+Measured: how many requests are in progress, by the sockets of clients without an
+answer, and how many connections the program has to destinations that it asks
 meanwhile: no more can be under way where each has one at a time. The connections
-must be in use: those that wait for an answer, or whose session of PostgreSQL is in
-a transaction that asks nothing, are a good part of them.
+must be in use: those that wait for an answer, or whose session of PostgreSQL is
+in a transaction that asks nothing, are a good part of them.
 
 Fix: more connections, as many as the destination can serve at once. Won't help:
 more threads or CPUs here; they wait for a connection, too. Disproof: several

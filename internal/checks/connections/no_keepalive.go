@@ -217,8 +217,11 @@ func openingOf(p *check.Pass) *opening {
 	flows := slices.DeleteFunc(evidence.ClientFlows(p), func(f evidence.ClientFlow) bool {
 		return !evidence.OfTarget(p, f.Destination)
 	})
+	if len(flows) == 0 {
+		return nil
+	}
 	w, err := evidence.WaitingOf(p)
-	if err != nil || len(flows) == 0 {
+	if err != nil {
 		return nil
 	}
 	o := &opening{destination: flows[0].Destination}
