@@ -18,8 +18,8 @@ type Budget struct {
 	cpus float64 // that may be used
 	text string  // the limit in words
 
-	// Samples between the first and the last, and passes, are taken every 2^rarer-th time only. It is atomic, as a pass
-	// asks for it that somebody with the lock may wait for.
+	// Passes in the background are made every 2^rarer-th time only, and samples between the first and the last every
+	// other time from its first step on. It is atomic, as a pass asks for it that somebody with the lock may wait for.
 	rarer atomic.Uint32
 
 	mu      sync.Mutex
@@ -47,9 +47,11 @@ const (
 	// unevenness is CPU time that is forgiven in each period: a sample that is due once, the collector of garbage, or
 	// names that are looked up for the first time. What is too much for long is more soon.
 	unevenness = 100 * time.Millisecond
-	// mostRarer takes samples every 8th time: with fewer a window of ten seconds has none between the first and the
-	// last.
+	// mostRarer takes passes in the background every 8th time: with fewer a window of ten seconds has hardly any.
 	mostRarer = 3
+	// mostRareSamples takes samples every other time: of ten seconds there are six then, and rules that take means want
+	// five. They cost less than passes.
+	mostRareSamples = 1
 	// leastOfSpent is the share of what was spent that samples and passes, or a collector, must have taken to be given
 	// up: else they are not the reason.
 	leastOfSpent = 0.1
@@ -122,7 +124,7 @@ func (b *Budget) check(n int) (sample bool) {
 		}
 		b.restart(now, used)
 	}
-	return n&(1<<b.rarer.Load()-1) == 0
+	return n&(1<<min(b.rarer.Load(), mostRareSamples)-1) == 0
 }
 
 func (b *Budget) why(spent, passed time.Duration) string {
@@ -139,7 +141,10 @@ func (b *Budget) giveUp(spent time.Duration, why string) (what string) {
 		often += w.oftenSpent()
 	}
 	if b.rarer.Load() < mostRarer && often >= least {
-		return fmt.Sprintf("samples: from now on every %d intervals", 1<<b.rarer.Add(1))
+		if n := b.rarer.Add(1); n > mostRareSamples {
+			return fmt.Sprintf("looks between samples: from now on every %dth", 1<<n)
+		}
+		return "samples, and looks between them: from now on every other one"
 	}
 	costliest := slices.MaxFunc(append(slices.Clone(b.workers), &worker{}),
 		func(x, y *worker) int { return cmp.Compare(x.spent(), y.spent()) })

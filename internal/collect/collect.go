@@ -154,6 +154,10 @@ func Wanted(all []Collector, metrics map[string]bool) []Collector {
 // d / dutyShare later at the earliest. It keeps a host with a million sockets from paying for its diagnosis.
 const dutyShare = 0.1
 
+// leeway is for how long a collector may use its [Collector.Share] in advance: a first sample looks names up, and one
+// after a cold cache takes twice the time. Without it one dear sample in ten cost a window of five seconds the next.
+const leeway = 5 * time.Second
+
 // openGrace is how long the first sample waits for collectors that are slow to open: healthy ones take a few
 // milliseconds, and what is not seen before the first sample is lost to the user. A late one is sampled as soon as it
 // is open.

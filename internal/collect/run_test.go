@@ -540,27 +540,39 @@ func TestDutyShare(t *testing.T) {
 // as long is not held back.
 func TestShare(t *testing.T) {
 	t.Parallel()
-	// At 1 % a pause of 4 s. One that waits as long pauses for 0.4 s, or a second where others take the CPU from it.
-	const took = 40 * time.Millisecond
-	costly, _ := collector("costly", EveryTick, func(context.Context, int, *recording.Appender) error {
-		for began := ThreadCPU(); ThreadCPU() < began+took; {
+	// At 0.5 % a pause of 10 s, less the leeway. One that waits as long pauses for 0.5 s, or a second where others take
+	// the CPU from it; and one whose first sample alone is dear, and within the leeway, does not pause for it.
+	const took = 50 * time.Millisecond
+	spin := func(d time.Duration) {
+		for began := ThreadCPU(); ThreadCPU() < began+d; {
 			continue
 		}
+	}
+	costly, _ := collector("costly", EveryTick, func(context.Context, int, *recording.Appender) error {
+		spin(took)
 		return nil
 	})
 	idle, _ := collector("idle", EveryTick, func(context.Context, int, *recording.Appender) error {
 		time.Sleep(took)
 		return nil
 	})
-	costly.Share, idle.Share = 0.01, 0.01
+	uneven, _ := collector("uneven", EveryTick, func(_ context.Context, n int, _ *recording.Appender) error {
+		if n == 0 {
+			spin(20 * time.Millisecond)
+		}
+		return nil
+	})
+	costly.Share, idle.Share, uneven.Share = 0.005, 0.005, 0.005
 	rec := run(t.Context(), t, Options{
-		Collectors: []Collector{costly, idle}, Interval: 100 * time.Millisecond, Duration: 3 * time.Second,
+		Collectors: []Collector{costly, idle, uneven}, Interval: 100 * time.Millisecond, Duration: 3 * time.Second,
 	})
 	if got := status(t, rec, "costly"); got.Samples != 2 {
 		t.Errorf("%d samples of %v CPU in 3 s, want the first and the last", got.Samples, took)
 	}
-	if got := status(t, rec, "idle"); got.Samples < 3 {
-		t.Errorf("%d samples that use no CPU, want more than the first and the last", got.Samples)
+	for _, name := range []string{"idle", "uneven"} {
+		if got := status(t, rec, name); got.Samples < 3 {
+			t.Errorf("%s: %d samples, want more than the first and the last", name, got.Samples)
+		}
 	}
 }
 

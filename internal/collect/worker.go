@@ -38,9 +38,11 @@ type worker struct {
 	status  recording.CollectorStatus
 	missing []recording.Missing
 
-	continues bool      // from one window to the next (Windows)
-	reopenAt  time.Time // when it is to be closed and opened anew
-	sparedTo  time.Time // until when no sample is taken at the ends of windows either
+	continues bool          // from one window to the next (Windows)
+	reopenAt  time.Time     // when it is to be closed and opened anew
+	sparedTo  time.Time     // until when no sample is taken at the ends of windows either
+	owes      time.Duration // CPU time of samples beyond the collector's share, at owesAt
+	owesAt    time.Time
 }
 
 func (w *worker) open(ctx context.Context, env Env) {
@@ -158,7 +160,9 @@ func (w *worker) rest(began time.Time, took, cpu time.Duration) {
 	}
 	pause := float64(took) / share
 	if w.c.Share > 0 {
-		pause = max(pause, float64(cpu)/w.c.Share)
+		paid := time.Duration(w.c.Share * float64(began.Sub(w.owesAt)))
+		w.owes, w.owesAt = max(0, w.owes-paid)+cpu, began
+		pause = max(pause, float64(w.owes)/w.c.Share-float64(leeway))
 	}
 	w.next = began.Add(time.Duration(pause))
 }

@@ -47,6 +47,21 @@ func RequestsOf(p *check.Pass) (r Requests, ok bool) {
 	return r, true
 }
 
+// EnoughLooks is an error where clients were seen to wait at the target's ports, and nobody looked often enough for a
+// mean: then nothing is known of the requests in progress.
+func EnoughLooks(p *check.Pass) error {
+	looks, owes := 0, 0.0
+	for _, listener := range p.Info(metric.TargetListenPorts) {
+		for _, s := range p.Gauge(metric.ListenerOwes, "listener", listener.Label("listener")) {
+			looks, owes = max(looks, len(s.Points)), owes+s.Mean()
+		}
+	}
+	if owes == 0 || looks >= leastLooks {
+		return nil
+	}
+	return check.NotAssessed("profile for longer", "the target's connections were looked at only %d times", looks)
+}
+
 // AskingConnections gives the target's own connections that wait for an answer, mean of the looks at the sockets.
 func AskingConnections(p *check.Pass) quantity.Value {
 	n := 0.0

@@ -69,6 +69,9 @@ func runFewConnections(p *check.Pass) error {
 	if !ok {
 		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
 	}
+	if err := evidence.EnoughLooks(p); err != nil {
+		return err
+	}
 	r, ok := evidence.RequestsOf(p)
 	p.Read(quantity.Of("requests without an answer, mean", r.InProgress.Number(), "requests"))
 	if !ok || r.Each.Below(p.Param(paramFewRequest)) || computes(l).AtLeast(p.Param(paramFewBusy)) {

@@ -87,6 +87,9 @@ func runHeldRequests(p *check.Pass) error {
 	if !ok || l.Window <= 0 {
 		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
 	}
+	if err := evidence.EnoughLooks(p); err != nil {
+		return err
+	}
 	h, ok := evidence.HeldOf(p)
 	p.Read(quantity.Of("requests without an answer, mean", h.InProgress.Number(), "requests"))
 	if !ok || h.Each.Below(p.Param(paramHeldRequest)) {
