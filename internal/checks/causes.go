@@ -251,6 +251,14 @@ func Causes() check.Causes {
 			Why: "the collections run in whatever function makes objects",
 		},
 		{
+			Cause: "gil-contention", Effect: "single-thread-bound",
+			Why: "the interpreter's lock lets one thread run at a time",
+		},
+		{
+			Cause: "hot-code", Effect: "single-thread-bound",
+			Why: "the function is most of what the thread does",
+		},
+		{
 			Cause: "interpreter-gc", Effect: "gil-contention", If: evidence.OwnsCPU,
 			Why: "who collects has the interpreter's lock",
 		},

@@ -292,7 +292,7 @@ func hotFullOf(p *check.Pass, t *hotTarget) string {
 		return hotUsedUp
 	}
 	if full := hotFullThreads(p); len(full) > 0 {
-		return full[0].fullText() + " (" + full[0].use.Text() + ")"
+		return full[0].FullText() + " (" + full[0].Use.Text() + ")"
 	}
 	if w, works := hotWorkOf(p, t, hotBusiest(t)); works {
 		return w.text()

@@ -196,21 +196,21 @@ func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok 
 	all, inside := hotByThread(t.cpu, t.cpu.Samples, nil), hotByThread(t.cpu, nil, h.Places)
 	var best quantity.Value
 	for _, thread := range hotFullThreads(p) {
-		keys := thread.keys(t.cpu)
-		if sumOf(all, keys) == 0 || thread.use.Number() <= best.Number() {
+		keys := hotKeysOf(thread, t.cpu)
+		if sumOf(all, keys) == 0 || thread.Use.Number() <= best.Number() {
 			continue
 		}
 		of := quantity.Of("in the function", sumOf(inside, keys), quantity.Seconds).
 			Per(quantity.Of("of the thread", sumOf(all, keys), quantity.Seconds)).
-			Named("share of the %s's samples in %s", thread.kind(), hotcode.Function(h.Name))
+			Named("share of the %s's samples in %s", thread.Kind(), hotcode.Function(h.Name))
 		if of.AtLeast(p.Param(hotShare)) {
-			best = thread.use
+			best = thread.Use
 			harm = hotHarm{
-				text: thread.fullText(), capacity: best.Number(), thread: true, evidence: []quantity.Value{best, of},
+				text: thread.FullText(), capacity: best.Number(), thread: true, evidence: []quantity.Value{best, of},
 				runtime: hotRuntime(p, t, thread),
 			}
-			if thread.use.Below(p.Param(hotThread)) {
-				harm.evidence = append(harm.evidence, thread.wants)
+			if thread.Use.Below(p.Param(hotThread)) {
+				harm.evidence = append(harm.evidence, thread.Wants)
 			}
 		}
 	}
@@ -218,12 +218,12 @@ func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok 
 }
 
 // hotRuntime names the runtime of scripts that a thread is of; empty where the code is no script's.
-func hotRuntime(p *check.Pass, t *hotTarget, thread hotThreadTime) string {
+func hotRuntime(p *check.Pass, t *hotTarget, thread evidence.BusyThread) string {
 	if t.cpu.Event != stacks.Script {
 		return ""
 	}
 	for _, s := range p.Info(metric.ScriptRuntime) {
-		if s.Label("pid") == strconv.Itoa(thread.pid) {
+		if s.Label("pid") == strconv.Itoa(thread.PID) {
 			return s.Label("runtime")
 		}
 	}
@@ -263,45 +263,12 @@ func hotByThread(c *hotcode.CPU, samples []stacks.Sample, places []hotcode.HotPl
 	return out
 }
 
-// A hotThreadTime is the CPU time of one thread in the window, or of an interpreter that runs one of its threads at a
-// time.
-type hotThreadTime struct {
-	pid, tid int // tid is 0 of an interpreter
-	comm     string
-	threads  []int // of an interpreter, by id
-	seconds  float64
-	waited   float64        // seconds ready to run without a CPU
-	use      quantity.Value // CPUs
-	wants    quantity.Value // CPUs, with those that it waited for
-}
-
-func (t hotThreadTime) name() string {
-	if t.tid == 0 {
-		return fmt.Sprintf("%d (%s)", t.pid, t.comm)
-	}
-	return fmt.Sprintf("%d (%s)", t.tid, t.comm)
-}
-
-func (t hotThreadTime) kind() string {
-	if t.tid == 0 {
-		return "interpreter"
-	}
-	return "thread"
-}
-
-func (t hotThreadTime) fullText() string {
-	if t.tid == 0 {
-		return "the interpreter of " + t.name() + " is full, which runs one thread at a time"
-	}
-	return "thread " + t.name() + " is full"
-}
-
-// keys are those of its samples.
-func (t hotThreadTime) keys(c *hotcode.CPU) (out []hotKey) {
+// hotKeysOf are those of the thread's samples.
+func hotKeysOf(t evidence.BusyThread, c *hotcode.CPU) (out []hotKey) {
 	if c.Event == stacks.HostCPU { // its threads have their process's id
-		return []hotKey{{id: t.pid, name: t.comm}}
+		return []hotKey{{id: t.PID, name: t.Comm}}
 	}
-	for _, tid := range t.threads {
+	for _, tid := range t.Threads {
 		out = append(out, hotKey{id: tid})
 	}
 	return out
@@ -309,21 +276,13 @@ func (t hotThreadTime) keys(c *hotcode.CPU) (out []hotKey) {
 
 // hotFullThreads gives the threads that use a CPU of their own or wait for it, whatever they do with it, and the
 // interpreters whose threads do so together.
-func hotFullThreads(p *check.Pass) (out []hotThreadTime) {
-	_, window, ok := evidence.Rise("", p.Counter(metric.ThreadCPU)) // less than that of the recording
-	if !ok {
-		return nil
-	}
-	threads, least := hotThreads(p), p.Param(hotThread)
+func hotFullThreads(p *check.Pass) (out []evidence.BusyThread) {
+	least := p.Param(hotThread)
 	if h, ok := evidence.HeldOf(p); ok && h.Each.AtLeast(p.Param(hotRequest)) && h.Share.Number() >= leastHeld {
 		least = p.Param(hotQueued)
 	}
-	for _, t := range slices.Concat(threads, hotInterpreters(p, threads)) {
-		t.use = quantity.Of("CPU time", t.seconds, quantity.Seconds).Per(window).As(quantity.CPUs).
-			Named("CPUs used by %s %s", t.kind(), t.name())
-		t.wants = quantity.Of("CPU time and time ready to run", t.seconds+t.waited, quantity.Seconds).Per(window).
-			As(quantity.CPUs).Named("CPUs used or waited for by %s %s", t.kind(), t.name())
-		if t.wants.AtLeast(least) && t.use.AtLeast(p.Param(hotLeast)) {
+	for _, t := range evidence.BusyThreads(p) {
+		if t.Wants.AtLeast(least) && t.Use.AtLeast(p.Param(hotLeast)) {
 			out = append(out, t)
 		}
 	}
@@ -332,55 +291,6 @@ func hotFullThreads(p *check.Pass) (out []hotThreadTime) {
 
 // leastHeld is of the requests in progress: half of them and more wait inside the program, for nobody else.
 const leastHeld = 0.5
-
-// hotInterpreters adds up the threads of each process whose interpreter runs one at a time, apart from what libraries
-// of machine code do beside it.
-func hotInterpreters(p *check.Pass, threads []hotThreadTime) (out []hotThreadTime) {
-	for _, pid := range evidence.OneAtATime(p) {
-		sum := hotThreadTime{pid: pid}
-		for _, t := range threads {
-			if t.pid == pid {
-				sum.threads = append(sum.threads, t.tid)
-				sum.seconds += t.seconds
-				if t.tid == pid {
-					sum.comm = t.comm
-				}
-			}
-		}
-		if len(sum.threads) > 1 {
-			out = append(out, sum)
-		}
-	}
-	return out
-}
-
-func hotThreads(p *check.Pass) []hotThreadTime {
-	at := map[int]int{}
-	var out []hotThreadTime
-	for _, s := range p.Counter(metric.ThreadCPU) {
-		n, counted := s.Increase()
-		pid, err := strconv.Atoi(s.Label("pid"))
-		tid, err2 := strconv.Atoi(s.Label("tid"))
-		if !counted || err != nil || err2 != nil {
-			continue
-		}
-		i, known := at[tid]
-		if !known {
-			i = len(out)
-			at[tid] = i
-			out = append(out, hotThreadTime{pid: pid, tid: tid, threads: []int{tid}, comm: s.Label("comm")})
-		}
-		out[i].seconds += n
-	}
-	for _, s := range p.Counter(metric.ThreadRunDelay) {
-		tid, err := strconv.Atoi(s.Label("tid"))
-		if i, known := at[tid]; known && err == nil {
-			n, _ := s.Increase()
-			out[i].waited += n
-		}
-	}
-	return out
-}
 
 // hotJobs are programs that compute for nobody who waits: compressors, compilers and what starts them, encoders and
 // checksums. One that fills a CPU does what it is for.

@@ -87,10 +87,13 @@ func hotServedWork(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWo
 func hotByWaits(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, ok bool) {
 	waits := hotWaits(p)
 	var ran, waited, threads float64
-	for _, thread := range hotThreads(p) {
-		if sumOf(in, thread.keys(t.cpu)) > 0 && thread.seconds > 0 {
-			ran += thread.seconds
-			waited += waits[thread.tid]
+	for _, thread := range evidence.BusyThreads(p) {
+		if thread.TID == 0 { // an interpreter: its threads are in the list
+			continue
+		}
+		if sumOf(in, hotKeysOf(thread, t.cpu)) > 0 && thread.Seconds > 0 {
+			ran += thread.Seconds
+			waited += waits[thread.TID]
 			threads++
 		}
 	}

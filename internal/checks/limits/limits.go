@@ -12,6 +12,7 @@ func Checks() []*check.Check {
 		cpuThrottled,
 		cpuThrottledBurst,
 		pinned,
+		singleThreadBound,
 		threadsVsQuota,
 		noLimitHostSized,
 		tooManyThreads,

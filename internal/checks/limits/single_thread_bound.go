@@ -1,0 +1,227 @@
+package limits
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+var (
+	paramSingleFull = &check.Param{
+		Name: "full", Default: 0.9, Unit: quantity.CPUs,
+		Why: "a thread cannot use more than one CPU, or wait for more; what is left of it is pieces between requests",
+	}
+	paramSingleLine = &check.Param{
+		Name: "line", Default: 10, Unit: "requests",
+		Why: "in progress for each CPU used: so many has a server that is used for 0.9 of its time (M/M/1; " +
+			"L. Kleinrock, Queueing Systems I, 3.2), and each takes ten times what it computes",
+	}
+	paramSingleRequest = &check.Param{
+		Name: "request", Default: 0.02, Unit: quantity.Seconds,
+		Why: "a request takes: five in turn are a tenth of a second, which a person notices (J. Nielsen, Response " +
+			"Times: The 3 Important Limits); a store that is asked by as many clients as it can serve is faster",
+	}
+	paramSingleHeld = &check.Param{
+		Name: "held", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the requests: when most of them wait for another server, more threads ask it no faster",
+	}
+	paramSinglePart = &check.Param{
+		Name: "part", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the target's CPU time: a thread with less is not the one that does its work",
+	}
+	paramSingleIdle = &check.Param{
+		Name: "idle", Default: 0.3, Unit: quantity.CPUs,
+		Why: "of those that it may use: a third more work is a gain that shows; below, the CPUs are full, " +
+			"and not the thread",
+	}
+)
+
+var singleThreadBound = &check.Check{
+	Name:  "single-thread-bound",
+	Stage: check.Limits,
+	Doc: `One thread is full, requests wait for it, and CPUs idle
+
+A thread uses one CPU at most. Where one does all of the work, as the event loop
+of Node.js or the threads of CPython and Ruby together, which run one at a time,
+the program is as fast as that CPU, however many others idle. Requests queue up
+inside.
+
+Measured: the CPU time of each thread, and of an interpreter's together; requests
+in progress by the sockets of clients without an answer; what the target asks
+others meanwhile; and the CPUs that nobody uses. It is a warning where ten
+requests are in progress for each CPU used, that take 20 ms and more. Where one
+function is why the thread is full, that is the root cause and this is a
+consequence; here the work is in many places, and the heaviest are listed.
+
+Fix: more processes, or threads where the runtime lets them run side by side.
+Won't help: more CPUs, more threads of an interpreter, more connections.
+Disproof: top -H shows no thread near 100 %, or with two processes the same
+requests are answered no faster.`,
+	URL:   "https://www.brendangregg.com/usemethod.html",
+	Needs: []metric.Metric{metric.ThreadCPU, metric.ListenerOwes},
+	Uses: append([]metric.Metric{
+		metric.ThreadRunDelay, metric.ScriptRuntime, metric.TargetInfo, metric.CPUsOnline, metric.CPUSeconds,
+		metric.TargetCPUs, metric.CgroupQuota, metric.CgroupCpuset, metric.CPUProfileSamples,
+		metric.ScriptProfileSamples, metric.HostCPUProfileSamples, metric.DestinationAsked, metric.DestinationOwner,
+	}, evidence.RequestMetrics()...),
+	Params: []*check.Param{
+		paramSingleFull, paramSingleLine, paramSingleRequest, paramSingleHeld, paramSinglePart, paramSingleIdle,
+	},
+	Run: runSingleThreadBound,
+}
+
+func runSingleThreadBound(p *check.Pass) error {
+	if err := evidence.EnoughLooks(p); err != nil {
+		return err
+	}
+	t, used := fullestThread(p)
+	p.Read(t.Wants)
+	if t.Wants.Below(p.Param(paramSingleFull)) {
+		return nil
+	}
+	part := t.Use.Per(used).As(quantity.Ratio).Named("of the target's CPU time, that thread's")
+	idle, err := idleCPUs(p, used)
+	if err != nil {
+		return err
+	}
+	r, ok := evidence.RequestsOf(p)
+	if !ok {
+		return nil
+	}
+	asks := evidence.AskingConnections(p)
+	held := quantity.Of("not asked on", max(0, r.InProgress.Number()-asks.Number()), r.InProgress.Unit()).
+		Per(r.InProgress).Named("share of the requests that wait for no other server, at least")
+	line := r.InProgress.Per(used).As("requests").Named("requests in progress for each CPU used")
+	for _, v := range []quantity.Value{part, idle, held, line, r.Each} {
+		p.Read(v)
+	}
+	if part.Below(p.Param(paramSinglePart)) || idle.Below(p.Param(paramSingleIdle)) ||
+		held.Below(p.Param(paramSingleHeld)) || line.Below(p.Param(paramSingleLine)) ||
+		r.Each.Below(p.Param(paramSingleRequest)) {
+		return nil
+	}
+	f := singleFinding(p, t, r, []quantity.Value{t.Use, part, idle, r.InProgress, r.Each, line, held})
+	evidence.WithQuota(p, &f, used.Number(), used.Number()+idle.Number())
+	p.Report(f)
+	return nil
+}
+
+// fullestThread gives the target's thread or interpreter that uses most, and what the whole target uses, in CPUs.
+func fullestThread(p *check.Pass) (most evidence.BusyThread, used quantity.Value) {
+	sum := 0.0
+	for _, t := range evidence.BusyThreads(p) {
+		if t.TID != 0 {
+			sum += t.Use.Number()
+		}
+		if t.Wants.Number() > most.Wants.Number() {
+			most = t
+		}
+	}
+	if most.Comm == "" {
+		most.Wants = quantity.Of("CPUs used or waited for by a thread", 0, quantity.CPUs)
+	}
+	return most, quantity.Of("CPUs used by the target", sum, quantity.CPUs)
+}
+
+// idleCPUs are those that the target may use and that nobody uses.
+func idleCPUs(p *check.Pass, used quantity.Value) (quantity.Value, error) {
+	cpus, _, err := evidence.CPUTimes(p)
+	if err != nil {
+		return quantity.Value{}, err
+	}
+	idle := 0.0
+	for _, c := range cpus {
+		idle += c.OfWall("idle", "idle", "iowait").Number()
+	}
+	if most, known := evidence.EffectiveCPUs(p); known {
+		idle = min(idle, most.Number()-used.Number())
+	}
+	return quantity.Of("CPUs that idle and that it may use, mean", max(0, idle), quantity.CPUs), nil
+}
+
+func singleFinding(p *check.Pass, t evidence.BusyThread, r evidence.Requests, proof []quantity.Value) check.Finding {
+	f := check.Finding{
+		Subject:  evidence.TargetSubject(p),
+		Severity: check.Warning, Confidence: check.High,
+		Weight: min(1, t.Use.Number()),
+		Summary: fmt.Sprintf("%s; %s are in progress at any moment, each takes %s and more, and %s idle", t.FullText(),
+			r.InProgress.Text(), r.Each.Text(), proof[2].Text()),
+		Evidence: proof,
+		Notes:    heaviestPlaces(p),
+		Remedies: singleFixes(p, t),
+		Placebos: []string{"More CPUs: it uses one.", "More connections or clients: they wait for the same thread."},
+		Disproof: "top -H -p " + strconv.Itoa(t.PID) + " shows no thread near 100 %, or two processes in place of one " +
+			"answer no sooner.",
+	}
+	if t.TID == 0 {
+		f.Placebos = append(f.Placebos, "More threads: the interpreter runs one at a time.")
+	}
+	return f
+}
+
+func singleFixes(p *check.Pass, t evidence.BusyThread) []check.Remedy {
+	more := check.Remedy{
+		Action: "Run more of it side by side: " + moreOf(runtimeOf(p, t.PID)) + ".",
+		Risk:   "what they share, in memory, in files or as connections, has to be shared or made for each",
+		Effect: "the same requests in the time that they compute, until the CPUs are full",
+	}
+	return []check.Remedy{more, {
+		Action: "Make the work cheaper, beginning with the places below.",
+		Risk:   "a change of the program, which has to be tested",
+		Effect: "each tenth of CPU time that is saved is a tenth more requests",
+	}}
+}
+
+// runtimeOf is what a process runs: CPython, Node.js, ruby and the like.
+func runtimeOf(p *check.Pass, pid int) string {
+	for _, s := range p.Info(metric.ScriptRuntime) {
+		if s.Label("pid") == strconv.Itoa(pid) {
+			return s.Label("runtime")
+		}
+	}
+	for _, s := range p.Info(metric.TargetInfo) {
+		if s.Label("pid") == strconv.Itoa(pid) {
+			return s.Label("runtime")
+		}
+	}
+	return ""
+}
+
+func moreOf(runtime string) string {
+	switch {
+	case strings.HasPrefix(runtime, "CPython"):
+		return "workers of gunicorn or uvicorn, or processes of multiprocessing behind one port"
+	case strings.HasPrefix(runtime, "Node"):
+		return "node:cluster or a process manager's instances, and worker_threads for what computes"
+	case runtime == "ruby":
+		return "workers of puma or unicorn (WEB_CONCURRENCY)"
+	}
+	return "more processes behind one port (SO_REUSEPORT, or a balancer), or more worker threads where it has a " +
+		"setting"
+}
+
+// heaviestPlaces names where the CPU time goes, of the code that a reader could change.
+func heaviestPlaces(p *check.Pass) (notes []string) {
+	c, ok := hotcode.CPUOf(p.Recording)
+	if !ok || c.Sampled() <= 0 {
+		return nil
+	}
+	var hits []evidence.Hit
+	for _, s := range c.Samples {
+		if len(s.Stack) > 0 {
+			hits = append(hits, evidence.Hit{Sample: s})
+		}
+	}
+	list := evidence.Culprits(c.Profile, c.Owners, hits, nil)
+	for _, x := range list[:min(len(list), evidence.NamedCulprits)] {
+		notes = append(notes, fmt.Sprintf("%s of the sampled CPU time in %s: %s",
+			evidence.PartText(x.Value, int64(c.Sampled()*1e9)), x.Name(), strings.Join(x.Path, " ← ")))
+	}
+	return notes
+}

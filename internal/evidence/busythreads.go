@@ -1,0 +1,114 @@
+package evidence
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+)
+
+// A BusyThread is the CPU time of one of the target's threads in the window, or of an interpreter that runs one of its
+// threads at a time.
+type BusyThread struct {
+	PID, TID int // TID is 0 of an interpreter
+	Comm     string
+	Threads  []int // ids; of an interpreter several
+	Seconds  float64
+	Waited   float64        // seconds ready to run without a CPU
+	Use      quantity.Value // CPUs
+	Wants    quantity.Value // CPUs, with those that it waited for
+}
+
+// Name gives 4021 (nginx).
+func (t BusyThread) Name() string {
+	if t.TID == 0 {
+		return fmt.Sprintf("%d (%s)", t.PID, t.Comm)
+	}
+	return fmt.Sprintf("%d (%s)", t.TID, t.Comm)
+}
+
+// Kind is thread or interpreter.
+func (t BusyThread) Kind() string {
+	if t.TID == 0 {
+		return "interpreter"
+	}
+	return "thread"
+}
+
+// FullText says that it has no more CPU time to use.
+func (t BusyThread) FullText() string {
+	if t.TID == 0 {
+		return "the interpreter of " + t.Name() + " is full, which runs one thread at a time"
+	}
+	return "thread " + t.Name() + " is full"
+}
+
+// BusyThreads gives the CPU time of the target's threads, and of its interpreters; empty where it was read only once.
+func BusyThreads(p *check.Pass) []BusyThread {
+	_, window, ok := Rise("", p.Counter(metric.ThreadCPU)) // less than that of the recording
+	if !ok {
+		return nil
+	}
+	out := threadTimes(p)
+	out = slices.Concat(out, interpreterTimes(p, out))
+	for i := range out {
+		t := &out[i]
+		t.Use = quantity.Of("CPU time", t.Seconds, quantity.Seconds).Per(window).As(quantity.CPUs).
+			Named("CPUs used by %s %s", t.Kind(), t.Name())
+		t.Wants = quantity.Of("CPU time and time ready to run", t.Seconds+t.Waited, quantity.Seconds).Per(window).
+			As(quantity.CPUs).Named("CPUs used or waited for by %s %s", t.Kind(), t.Name())
+	}
+	return out
+}
+
+// interpreterTimes adds up the threads of each process whose interpreter runs one at a time, apart from what libraries
+// of machine code do beside it.
+func interpreterTimes(p *check.Pass, threads []BusyThread) (out []BusyThread) {
+	for _, pid := range OneAtATime(p) {
+		sum := BusyThread{PID: pid}
+		for _, t := range threads {
+			if t.PID == pid {
+				sum.Threads = append(sum.Threads, t.TID)
+				sum.Seconds += t.Seconds
+				if t.TID == pid {
+					sum.Comm = t.Comm
+				}
+			}
+		}
+		if len(sum.Threads) > 1 {
+			out = append(out, sum)
+		}
+	}
+	return out
+}
+
+func threadTimes(p *check.Pass) []BusyThread {
+	at := map[int]int{}
+	var out []BusyThread
+	for _, s := range p.Counter(metric.ThreadCPU) {
+		n, counted := s.Increase()
+		pid, err := strconv.Atoi(s.Label("pid"))
+		tid, err2 := strconv.Atoi(s.Label("tid"))
+		if !counted || err != nil || err2 != nil {
+			continue
+		}
+		i, known := at[tid]
+		if !known {
+			i = len(out)
+			at[tid] = i
+			out = append(out, BusyThread{PID: pid, TID: tid, Threads: []int{tid}, Comm: s.Label("comm")})
+		}
+		out[i].Seconds += n
+	}
+	for _, s := range p.Counter(metric.ThreadRunDelay) {
+		tid, err := strconv.Atoi(s.Label("tid"))
+		if i, known := at[tid]; known && err == nil {
+			n, _ := s.Increase()
+			out[i].Waited += n
+		}
+	}
+	return out
+}
