@@ -156,7 +156,7 @@ func singleFinding(p *check.Pass, t evidence.BusyThread, r evidence.Requests, pr
 		Notes:    heaviestPlaces(p),
 		Remedies: singleFixes(p, t),
 		Placebos: []string{"More CPUs: it uses one.", "More connections or clients: they wait for the same thread."},
-		Disproof: "top -H -p " + strconv.Itoa(t.PID) + " shows no thread near 100 %, or two processes in place of one " +
+		Disproof: "top -H -p " + strconv.Itoa(t.PID) + " shows no thread near 100 %, or two processes for one " +
 			"answer no sooner.",
 	}
 	if t.TID == 0 {
