@@ -255,6 +255,10 @@ func Causes() check.Causes {
 			Why: "the interpreter's lock lets one thread run at a time",
 		},
 		{
+			Cause: "single-thread-bound", Effect: "pool-stuck", Unless: evidence.NobodysWork,
+			Why: "what its threads wait for is made by the thread that is full",
+		},
+		{
 			Cause: "hot-code", Effect: "single-thread-bound",
 			Why: "the function is most of what the thread does",
 		},

@@ -49,8 +49,8 @@ var singleThreadBound = &check.Check{
 
 A thread uses one CPU at most. Where one does all of the work, as the event loop
 of Node.js or the threads of CPython and Ruby together, which run one at a time,
-the program is as fast as that CPU, however many others idle. Requests queue up
-inside.
+the program is as fast as that CPU, however many others idle. So is a program in
+Go with a low GOMAXPROCS. Requests queue up inside.
 
 Measured: the CPU time of each thread, and of an interpreter's together; requests
 in progress by the sockets of clients without an answer; what the target asks
@@ -76,57 +76,73 @@ requests are answered no faster.`,
 	Run: runSingleThreadBound,
 }
 
+// A narrow is what lets the target use no more than one CPU, or a few.
+type narrow struct {
+	evidence.BusyThread
+	text  string         // that it is full
+	wants quantity.Value // CPUs that it uses or waits for, of each thread that runs at a time
+	part  quantity.Value // of the target's CPU time
+}
+
 func runSingleThreadBound(p *check.Pass) error {
 	if err := evidence.EnoughLooks(p); err != nil {
 		return err
 	}
-	t, used := fullestThread(p)
-	p.Read(t.Wants)
-	if t.Wants.Below(p.Param(paramSingleFull)) {
+	ran, _, ok := evidence.Rise("the target's threads ran", p.Counter(metric.ThreadCPU))
+	if !ok {
+		return evidence.OneSample()
+	}
+	used := ran.Per(p.Window()).As(quantity.CPUs).Named("CPUs used by the target")
+	n := narrowest(p, used)
+	p.Read(n.wants)
+	if n.wants.Below(p.Param(paramSingleFull)) || n.part.Below(p.Param(paramSinglePart)) {
 		return nil
 	}
-	part := t.Use.Per(used).As(quantity.Ratio).Named("of the target's CPU time, that thread's")
 	idle, err := idleCPUs(p, used)
 	if err != nil {
 		return err
 	}
+	p.Read(idle)
 	r, ok := evidence.RequestsOf(p)
-	if !ok {
+	if !ok || idle.Below(p.Param(paramSingleIdle)) {
 		return nil
 	}
 	asks := evidence.AskingConnections(p)
 	held := quantity.Of("not asked on", max(0, r.InProgress.Number()-asks.Number()), r.InProgress.Unit()).
 		Per(r.InProgress).Named("share of the requests that wait for no other server, at least")
 	line := r.InProgress.Per(used).As("requests").Named("requests in progress for each CPU used")
-	for _, v := range []quantity.Value{part, idle, held, line, r.Each} {
+	for _, v := range []quantity.Value{held, line, r.Each} {
 		p.Read(v)
 	}
-	if part.Below(p.Param(paramSinglePart)) || idle.Below(p.Param(paramSingleIdle)) ||
-		held.Below(p.Param(paramSingleHeld)) || line.Below(p.Param(paramSingleLine)) ||
+	if held.Below(p.Param(paramSingleHeld)) || line.Below(p.Param(paramSingleLine)) ||
 		r.Each.Below(p.Param(paramSingleRequest)) {
 		return nil
 	}
-	f := singleFinding(p, t, r, []quantity.Value{t.Use, part, idle, r.InProgress, r.Each, line, held})
+	f := singleFinding(p, n, r, idle)
+	f.Evidence = []quantity.Value{n.wants, n.part, idle, r.InProgress, r.Each, line, held}
 	evidence.WithQuota(p, &f, used.Number(), used.Number()+idle.Number())
 	p.Report(f)
 	return nil
 }
 
-// fullestThread gives the target's thread or interpreter that uses most, and what the whole target uses, in CPUs.
-func fullestThread(p *check.Pass) (most evidence.BusyThread, used quantity.Value) {
-	sum := 0.0
+// narrowest gives what is fullest: of Go, whose scheduler moves the work from thread to thread, the threads that it
+// lets run at a time, where that is always the same number; else the thread or the interpreter that uses most.
+func narrowest(p *check.Pass, used quantity.Value) (n narrow) {
+	if threads, flat := evidence.AtOnce(p); flat && evidence.TargetIsGo(p) {
+		n.PID = p.Meta.Target.PID
+		n.text = fmt.Sprintf("the program runs no more than %s at a time", threads.Text())
+		n.wants = used.Per(threads).As(quantity.CPUs).Named("CPUs used by each of the threads that run at a time")
+		n.part = used.Per(used).As(quantity.Ratio).Named("of the target's CPU time, theirs")
+		return n
+	}
+	n.wants = quantity.Of("CPUs used or waited for by a thread", 0, quantity.CPUs)
 	for _, t := range evidence.BusyThreads(p) {
-		if t.TID != 0 {
-			sum += t.Use.Number()
-		}
-		if t.Wants.Number() > most.Wants.Number() {
-			most = t
+		if t.Wants.Number() > n.wants.Number() {
+			n.BusyThread, n.text, n.wants = t, t.FullText(), t.Wants
+			n.part = t.Use.Per(used).As(quantity.Ratio).Named("of the target's CPU time, that thread's")
 		}
 	}
-	if most.Comm == "" {
-		most.Wants = quantity.Of("CPUs used or waited for by a thread", 0, quantity.CPUs)
-	}
-	return most, quantity.Of("CPUs used by the target", sum, quantity.CPUs)
+	return n
 }
 
 // idleCPUs are those that the target may use and that nobody uses.
@@ -145,29 +161,29 @@ func idleCPUs(p *check.Pass, used quantity.Value) (quantity.Value, error) {
 	return quantity.Of("CPUs that idle and that it may use, mean", max(0, idle), quantity.CPUs), nil
 }
 
-func singleFinding(p *check.Pass, t evidence.BusyThread, r evidence.Requests, proof []quantity.Value) check.Finding {
+func singleFinding(p *check.Pass, n narrow, r evidence.Requests, idle quantity.Value) check.Finding {
 	f := check.Finding{
 		Subject:  evidence.TargetSubject(p),
 		Severity: check.Warning, Confidence: check.High,
-		Weight: min(1, t.Use.Number()),
-		Summary: fmt.Sprintf("%s; %s are in progress at any moment, each takes %s and more, and %s idle", t.FullText(),
-			r.InProgress.Text(), r.Each.Text(), proof[2].Text()),
-		Evidence: proof,
+		Weight: min(1, n.wants.Number()),
+		Summary: fmt.Sprintf("%s; %s are in progress at any moment, each takes %s and more, and %s idle", n.text,
+			r.InProgress.Text(), r.Each.Text(), idle.Text()),
 		Notes:    heaviestPlaces(p),
-		Remedies: singleFixes(p, t),
-		Placebos: []string{"More CPUs: it uses one.", "More connections or clients: they wait for the same thread."},
-		Disproof: "top -H -p " + strconv.Itoa(t.PID) + " shows no thread near 100 %, or two processes for one " +
-			"answer no sooner.",
+		Remedies: singleFixes(p, n),
+		Placebos: []string{"More CPUs: it cannot use them.", "More connections or clients: they wait for the same."},
+		Disproof: "top -H -p " + strconv.Itoa(n.PID) + " shows no thread near 100 %, or two processes for one answer " +
+			"no sooner.",
 	}
-	if t.TID == 0 {
-		f.Placebos = append(f.Placebos, "More threads: the interpreter runs one at a time.")
+	if n.TID == 0 {
+		f.Placebos = append(f.Placebos, "More threads: its runtime lets no more of them run.")
+		f.Disproof = "two processes in place of one answer no sooner."
 	}
 	return f
 }
 
-func singleFixes(p *check.Pass, t evidence.BusyThread) []check.Remedy {
+func singleFixes(p *check.Pass, n narrow) []check.Remedy {
 	more := check.Remedy{
-		Action: "Run more of it side by side: " + moreOf(runtimeOf(p, t.PID)) + ".",
+		Action: "Run more of it side by side: " + moreOf(runtimeOf(p, n.PID)) + ".",
 		Risk:   "what they share, in memory, in files or as connections, has to be shared or made for each",
 		Effect: "the same requests in the time that they compute, until the CPUs are full",
 	}
@@ -199,6 +215,8 @@ func moreOf(runtime string) string {
 		return "workers of gunicorn or uvicorn, or processes of multiprocessing behind one port"
 	case strings.HasPrefix(runtime, "Node"):
 		return "node:cluster or a process manager's instances, and worker_threads for what computes"
+	case runtime == "go":
+		return "a higher GOMAXPROCS, or none: Go takes it from the CPU limit by itself (from 1.25 on)"
 	case runtime == "ruby":
 		return "workers of puma or unicorn (WEB_CONCURRENCY)"
 	}

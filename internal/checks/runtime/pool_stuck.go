@@ -74,6 +74,7 @@ too. Disproof: another second finds the threads elsewhere.`,
 		metric.ProcessCPU, metric.LockProfileSamples, metric.JVMInfo, metric.JVMMonitorWaiters, metric.ListenerQueue,
 	}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest, stuckHeld, stuckPace},
+	Facts:  []check.Fact{evidence.NobodysWork},
 	Run:    runPoolStuck,
 }
 
@@ -288,8 +289,18 @@ func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt,
 	if at.wait == hotcode.ForWakeUp && !at.request {
 		f.Severity = check.Info
 	}
+	f.Facts = factsOf(at.wait)
 	f.Confidence = evidence.SampledConfidence(at.total.Count, f.Doubts)
 	return f
+}
+
+// factsOf says of a wait whether another thread's work ends it.
+func factsOf(wait hotcode.Wait) []check.Fact {
+	switch wait {
+	case hotcode.ForFuture, hotcode.ForThreads, hotcode.ForItem:
+		return nil
+	}
+	return []check.Fact{evidence.NobodysWork}
 }
 
 // doubts say why threads without a request may be meant to stand there.

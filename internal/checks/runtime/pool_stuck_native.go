@@ -69,6 +69,7 @@ func nativeStuckFinding(
 		Severity:   check.Info,
 		Confidence: check.Medium,
 		Weight:     share.Number(),
+		Facts:      []check.Fact{evidence.NobodysWork},
 		Summary:    fmt.Sprintf("%s %s for %s of their time", pool.Who(), nativeWhat(place), share.Text()),
 		Evidence:   []quantity.Value{stand, share},
 		Notes:      []string{"the pool's time: " + pool.Split()},

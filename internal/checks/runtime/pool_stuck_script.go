@@ -117,6 +117,7 @@ func (pool *scriptPool) finding(
 		Summary: fmt.Sprintf("all %s wait for nearly all of the time, most for %s at %s, while %s are in progress: "+
 			"the others wait for one of these", all.Text()+" of "+name, wait, at.Name(), r.InProgress.Text()),
 		Evidence: []quantity.Value{all, r.InProgress, queued, waited},
+		Facts:    factsOf(wait),
 		Notes:    []string{strings.Join(at.Path, " ← ")},
 		Remedies: []check.Remedy{{
 			Action: "Take the wait out of what a worker does for a request, or run more workers: they wait, and need " +
