@@ -21,6 +21,7 @@ func RequestMetrics() []metric.Metric {
 		metric.TargetListenPorts, metric.ListenerSegments, metric.TCPPassiveOpens, metric.ConnectionTurns,
 		metric.ListenerOwes, metric.ListenerQueue, metric.ThreadStateTime, metric.ThreadWaitTime,
 		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU,
+		metric.ExchangeDurations,
 	}
 }
 

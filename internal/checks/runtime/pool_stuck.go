@@ -60,7 +60,9 @@ warning only where connections wait to be accepted whenever one looked, or where
 requests wait inside the program, nobody works on them, and the pool's threads
 sleep as often as requests come. Of Python: threads that begin with the same
 function, all of which wait nearly all the time, as often as requests come,
-while more requests are in progress than there are of them.
+while more requests are in progress than there are of them; or threads with a
+request in hand sleep for most of the time that requests take. Requests are slow
+from 0.1 s on average, or where one in a hundred takes 0.5 s.
 
 Fix: by what is waited for. Won't help: more threads; they come to stand there,
 too. Disproof: another second finds the threads elsewhere.`,

@@ -44,7 +44,8 @@ var pythonWaits = waitTable{
 	requests: ParsePatterns(
 		"py::*:*flask/app.py", "py::*:*django/core/handlers/*", "py::*run_wsgi:*werkzeug/serving.py",
 		"py::*:*starlette/routing.py", "py::do_GET:*", "py::*.do_GET:*", "py::do_POST:*", "py::*.do_POST:*",
-		"py::*finish_request:*socketserver.py",
+		"py::*finish_request:*socketserver.py", "py::*handle_request:*gunicorn/workers/*",
+		"py::*respond:*cheroot/server.py", "py::*service:*waitress/*",
 	),
 	mains: ParsePatterns("py::<module>:*"),
 	opens: ParsePatterns(
