@@ -259,6 +259,10 @@ func Causes() check.Causes {
 			Why: "what its threads wait for is made by the thread that is full",
 		},
 		{
+			Cause: "single-thread-bound", Effect: "pool-exhausted", Unless: evidence.NobodysWork,
+			Why: "the channel is emptied by the goroutine that has no time left",
+		},
+		{
 			Cause: "hot-code", Effect: "single-thread-bound",
 			Why: "the function is most of what the thread does",
 		},

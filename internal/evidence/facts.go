@@ -28,7 +28,7 @@ const (
 	MostGarbage check.Fact = "makes-most-of-the-garbage"
 	// MostAnswers is that most of what the target's threads wait for at destinations is this.
 	MostAnswers check.Fact = "most-of-the-answers"
-	// NobodysWork is that what threads wait for is made by no other thread: a sleep, a permit, a lock.
+	// NobodysWork is that no other thread's work ends what threads wait for: a sleep, a permit, a connection.
 	NobodysWork check.Fact = "nobodys-work"
 	// OwnsCPU is that so much of the CPU time goes there that who owns most of it is of the same code.
 	OwnsCPU check.Fact = "owns-the-cpu-time"

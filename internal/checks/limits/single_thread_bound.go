@@ -1,15 +1,20 @@
 package limits
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 var (
@@ -54,7 +59,8 @@ Go with a low GOMAXPROCS. Requests queue up inside.
 
 Measured: the CPU time of each thread, and of an interpreter's together; requests
 in progress by the sockets of clients without an answer; what the target asks
-others meanwhile; and the CPUs that nobody uses. It is a warning where ten
+others meanwhile, and what of it sleeps; and the CPUs that nobody uses. Of Go, a
+goroutine that runs whenever one looks. It is a warning where ten
 requests are in progress for each CPU used, that take 20 ms and more. Where one
 function is why the thread is full, that is the root cause and this is a
 consequence; here the work is in many places, and the heaviest are listed.
@@ -69,6 +75,7 @@ requests are answered no faster.`,
 		metric.ThreadRunDelay, metric.ScriptRuntime, metric.TargetInfo, metric.CPUsOnline, metric.CPUSeconds,
 		metric.TargetCPUs, metric.CgroupQuota, metric.CgroupCpuset, metric.CPUProfileSamples,
 		metric.ScriptProfileSamples, metric.HostCPUProfileSamples, metric.DestinationAsked, metric.DestinationOwner,
+		metric.WallProfileSamples, metric.ScriptWallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{
 		paramSingleFull, paramSingleLine, paramSingleRequest, paramSingleHeld, paramSinglePart, paramSingleIdle,
@@ -80,6 +87,7 @@ requests are answered no faster.`,
 type narrow struct {
 	evidence.BusyThread
 	text  string         // that it is full
+	more  string         // what to run more of
 	wants quantity.Value // CPUs that it uses or waits for, of each thread that runs at a time
 	part  quantity.Value // of the target's CPU time
 }
@@ -107,9 +115,9 @@ func runSingleThreadBound(p *check.Pass) error {
 	if !ok || idle.Below(p.Param(paramSingleIdle)) {
 		return nil
 	}
-	asks := evidence.AskingConnections(p)
-	held := quantity.Of("not asked on", max(0, r.InProgress.Number()-asks.Number()), r.InProgress.Unit()).
-		Per(r.InProgress).Named("share of the requests that wait for no other server, at least")
+	elsewhere := evidence.AskingConnections(p).Number() + waitingElsewhere(p)
+	held := quantity.Of("not elsewhere", max(0, r.InProgress.Number()-elsewhere), r.InProgress.Unit()).
+		Per(r.InProgress).Named("share of the requests that sleep nowhere and wait for no other server, at least")
 	line := r.InProgress.Per(used).As("requests").Named("requests in progress for each CPU used")
 	for _, v := range []quantity.Value{held, line, r.Each} {
 		p.Read(v)
@@ -125,9 +133,38 @@ func runSingleThreadBound(p *check.Pass) error {
 	return nil
 }
 
-// narrowest gives what is fullest: of Go, whose scheduler moves the work from thread to thread, the threads that it
-// lets run at a time, where that is always the same number; else the thread or the interpreter that uses most.
+// waitingElsewhere is how many requests, on average, are in hand of threads that sleep, or wait for a permit or a
+// child: none of these waits ends sooner where the full thread has less to do.
+func waitingElsewhere(p *check.Pass) float64 {
+	if w, err := evidence.WaitingOf(p); err == nil {
+		sum := w.Filter(func(s stacks.Sample) bool {
+			wait, _ := w.Waits.Of(s)
+			return wait == hotcode.ForSleep || wait == hotcode.ForPermit || wait == hotcode.ForChild
+		}).Total()
+		return float64(sum.Value) / float64(w.Duration)
+	}
+	l, ok := evidence.LedgerOf(p)
+	if !ok || l.Window <= 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, pool := range l.Pools {
+		for _, at := range pool.Places {
+			if at.Part == ledger.Sleep || at.Part == ledger.Child {
+				sum += at.Seconds
+			}
+		}
+	}
+	return sum / l.Window
+}
+
+// narrowest gives what is fullest. Of Go, whose scheduler moves the work from thread to thread, that is the goroutine
+// that always runs, or the threads that it lets run at a time, where that is always the same number; else the thread
+// or the interpreter that uses most.
 func narrowest(p *check.Pass, used quantity.Value) (n narrow) {
+	if n, ok := fullGoroutine(p, used); ok {
+		return n
+	}
 	if threads, flat := evidence.AtOnce(p); flat && evidence.TargetIsGo(p) {
 		n.PID = p.Meta.Target.PID
 		n.text = fmt.Sprintf("the program runs no more than %s at a time", threads.Text())
@@ -143,6 +180,31 @@ func narrowest(p *check.Pass, used quantity.Value) (n narrow) {
 		}
 	}
 	return n
+}
+
+// fullGoroutine finds the goroutine that runs whenever one looks.
+func fullGoroutine(p *check.Pass, used quantity.Value) (n narrow, ok bool) {
+	w, err := evidence.WaitingOf(p)
+	if err != nil || w.Event != stacks.Goroutine || used.Number() <= 0 {
+		return n, false
+	}
+	runs := w.Filter(func(s stacks.Sample) bool { return s.State == stacks.Running && s.Thread >= 0 })
+	byThread := map[int]float64{}
+	for _, s := range runs.Samples {
+		byThread[s.Thread] += float64(s.Value) / 1e9
+	}
+	for _, at := range slices.Sorted(maps.Keys(byThread)) {
+		share := quantity.Of("it runs", byThread[at], quantity.Seconds).
+			Per(quantity.Of("window", w.Duration.Seconds(), quantity.Seconds)).As(quantity.CPUs).
+			Named("CPUs used or waited for by goroutine %s", w.Profile.Threads[at].Name)
+		if share.Number() > n.wants.Number() {
+			n.PID, n.wants = p.Meta.Target.PID, share
+			n.text = "goroutine " + w.Profile.Threads[at].Name + " runs all the time"
+			n.more = "goroutines that do this, one for each CPU"
+			n.part = share.Per(used).As(quantity.Ratio).Named("of the target's CPU time, at most")
+		}
+	}
+	return n, n.text != "" && n.wants.AtLeast(p.Param(paramSingleFull))
 }
 
 // idleCPUs are those that the target may use and that nobody uses.
@@ -174,7 +236,11 @@ func singleFinding(p *check.Pass, n narrow, r evidence.Requests, idle quantity.V
 		Disproof: "top -H -p " + strconv.Itoa(n.PID) + " shows no thread near 100 %, or two processes for one answer " +
 			"no sooner.",
 	}
-	if n.TID == 0 {
+	switch {
+	case n.more != "":
+		f.Placebos = append(f.Placebos, "A higher GOMAXPROCS: a goroutine runs on one CPU at a time.")
+		f.Disproof = "most of several dumps (/debug/pprof/goroutine?debug=2) show that goroutine waiting."
+	case n.TID == 0:
 		f.Placebos = append(f.Placebos, "More threads: its runtime lets no more of them run.")
 		f.Disproof = "two processes in place of one answer no sooner."
 	}
@@ -183,7 +249,7 @@ func singleFinding(p *check.Pass, n narrow, r evidence.Requests, idle quantity.V
 
 func singleFixes(p *check.Pass, n narrow) []check.Remedy {
 	more := check.Remedy{
-		Action: "Run more of it side by side: " + moreOf(runtimeOf(p, n.PID)) + ".",
+		Action: "Run more of it side by side: " + cmp.Or(n.more, moreOf(runtimeOf(p, n.PID))) + ".",
 		Risk:   "what they share, in memory, in files or as connections, has to be shared or made for each",
 		Effect: "the same requests in the time that they compute, until the CPUs are full",
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 )
@@ -53,6 +54,7 @@ Disproof: the pool's own metrics show idle connections.`,
 	}, append(evidence.CPUMetrics(), evidence.RequestMetrics()...)...),
 	Only:   evidence.OnlyRuntimes,
 	Params: []*check.Param{leaseWaiters, leaseShare},
+	Facts:  []check.Fact{evidence.NobodysWork},
 	Run:    runPoolExhausted,
 }
 
@@ -112,6 +114,9 @@ func leaseFinding(s *evidence.WaitSite, w *evidence.Waiting, waiters, share quan
 		},
 		Placebos: []string{"A longer lease timeout: a longer queue serves nobody sooner."},
 		Disproof: "the pool's own metrics show idle connections.",
+	}
+	if s.Wait != hotcode.ForQueue { // which a thread empties that may have too much to do
+		f.Facts = append(f.Facts, evidence.NobodysWork)
 	}
 	f.Marks = evidence.MarksOf(w.Event, s.Hits)
 	_, parts := w.Inside(s.Holder, s.Wait)
