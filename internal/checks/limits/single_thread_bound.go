@@ -76,6 +76,7 @@ requests are answered no faster.`,
 		metric.TargetCPUs, metric.CgroupQuota, metric.CgroupCpuset, metric.CPUProfileSamples,
 		metric.ScriptProfileSamples, metric.HostCPUProfileSamples, metric.DestinationAsked, metric.DestinationOwner,
 		metric.WallProfileSamples, metric.ScriptWallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime,
+		metric.JVMInfo,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{
 		paramSingleFull, paramSingleLine, paramSingleRequest, paramSingleHeld, paramSinglePart, paramSingleIdle,
@@ -115,7 +116,11 @@ func runSingleThreadBound(p *check.Pass) error {
 	if !ok || idle.Below(p.Param(paramSingleIdle)) {
 		return nil
 	}
-	elsewhere := evidence.AskingConnections(p).Number() + waitingElsewhere(p)
+	sleeping, err := waitingElsewhere(p)
+	if err != nil {
+		return err
+	}
+	elsewhere := evidence.AskingConnections(p).Number() + sleeping
 	held := quantity.Of("not elsewhere", max(0, r.InProgress.Number()-elsewhere), r.InProgress.Unit()).
 		Per(r.InProgress).Named("share of the requests that sleep nowhere and wait for no other server, at least")
 	line := r.InProgress.Per(used).As("requests").Named("requests in progress for each CPU used")
@@ -134,18 +139,20 @@ func runSingleThreadBound(p *check.Pass) error {
 }
 
 // waitingElsewhere is how many requests, on average, are in hand of threads that sleep, or wait for a permit or a
-// child: none of these waits ends sooner where the full thread has less to do.
-func waitingElsewhere(p *check.Pass) float64 {
-	if w, err := evidence.WaitingOf(p); err == nil {
+// child: none of these waits ends sooner where the full thread has less to do. To the kernel a sleep of Go or of Java
+// is a futex as any other: of these it takes their own profile.
+func waitingElsewhere(p *check.Pass) (requests float64, err error) {
+	w, err := evidence.WaitingOf(p)
+	if err == nil {
 		sum := w.Filter(func(s stacks.Sample) bool {
 			wait, _ := w.Waits.Of(s)
 			return wait == hotcode.ForSleep || wait == hotcode.ForPermit || wait == hotcode.ForChild
 		}).Total()
-		return float64(sum.Value) / float64(w.Duration)
+		return float64(sum.Value) / float64(w.Duration), nil
 	}
 	l, ok := evidence.LedgerOf(p)
-	if !ok || l.Window <= 0 {
-		return 0
+	if !ok || l.Window <= 0 || evidence.TargetIsGo(p) || len(p.Info(metric.JVMInfo)) > 0 {
+		return 0, err
 	}
 	sum := 0.0
 	for _, pool := range l.Pools {
@@ -155,7 +162,7 @@ func waitingElsewhere(p *check.Pass) float64 {
 			}
 		}
 	}
-	return sum / l.Window
+	return sum / l.Window, nil
 }
 
 // narrowest gives what is fullest. Of Go, whose scheduler moves the work from thread to thread, that is the goroutine
@@ -182,16 +189,21 @@ func narrowest(p *check.Pass, used quantity.Value) (n narrow) {
 	return n
 }
 
-// fullGoroutine finds the goroutine that runs whenever one looks.
+// fullGoroutine finds the goroutine that runs whenever one looks. Those that are ready to run look the same: where a
+// second one is, they queue for a thread, and none of them is full.
 func fullGoroutine(p *check.Pass, used quantity.Value) (n narrow, ok bool) {
 	w, err := evidence.WaitingOf(p)
 	if err != nil || w.Event != stacks.Goroutine || used.Number() <= 0 {
 		return n, false
 	}
 	runs := w.Filter(func(s stacks.Sample) bool { return s.State == stacks.Running && s.Thread >= 0 })
-	byThread := map[int]float64{}
+	byThread, all := map[int]float64{}, 0.0
 	for _, s := range runs.Samples {
 		byThread[s.Thread] += float64(s.Value) / 1e9
+		all += float64(s.Value) / 1e9
+	}
+	if all >= 2*w.Duration.Seconds() {
+		return n, false
 	}
 	for _, at := range slices.Sorted(maps.Keys(byThread)) {
 		share := quantity.Of("it runs", byThread[at], quantity.Seconds).
