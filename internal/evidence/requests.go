@@ -29,14 +29,15 @@ type Requests struct {
 	Late       quantity.Value // seconds that one in a hundred takes and more; 0 where answers were not timed
 }
 
-// late is from where on one request in a hundred is no accident: half a second more for each search cost Google a fifth
-// of its traffic (M. Mayer, Web 2.0 Summit 2006).
-const late = 0.5
+// late is how many times as long as a mean that is noticed one request in a hundred takes that is no accident: half a
+// second of 0.1 s. Half a second more for each search cost Google a fifth of its traffic (M. Mayer, Web 2.0 Summit
+// 2006).
+const late = 5
 
-// Slow reports whether who asks notices it: requests take that long on average, or one in a hundred takes half a
-// second. A mean hides the few that wait for all the others, as a lock without a queue makes them.
+// Slow reports whether who asks notices it: requests take that long on average, or one in a hundred takes five times
+// that. A mean hides the few that wait for all the others, as a lock without a queue makes them.
 func (r Requests) Slow(longest quantity.Value) bool {
-	return !r.Each.Below(longest) || r.Late.Number() >= late
+	return !r.Each.Below(longest) || r.Late.Number() >= late*longest.Number()
 }
 
 // slowText says how long a request takes: the mean, and where only the few are slow, how long they take.
@@ -62,13 +63,7 @@ func readTail(rec *recording.Recording) tail {
 // is how many are in progress over how many come in a second; since no more come than [RequestsAtMost], it is that time
 // or longer. ok is false where none came, or nobody looked often enough for a mean.
 func RequestsOf(p *check.Pass) (r Requests, ok bool) {
-	n, looks := 0.0, 0
-	for _, listener := range p.Info(metric.TargetListenPorts) {
-		for _, s := range p.Gauge(metric.ListenerOwes, "listener", listener.Label("listener")) {
-			n += s.Mean()
-			looks = max(looks, len(s.Points))
-		}
-	}
+	n, looks := owing(p)
 	most := RequestsAtMost(p)
 	if n == 0 || looks < leastLooks || most.Number() == 0 || p.Meta.Duration <= 0 {
 		return r, false
@@ -81,16 +76,22 @@ func RequestsOf(p *check.Pass) (r Requests, ok bool) {
 	return r, true
 }
 
+// owing is how many clients wait for an answer at the target's ports, on average, and how often one looked.
+func owing(p *check.Pass) (n float64, looks int) {
+	for _, listener := range p.Info(metric.TargetListenPorts) {
+		for _, s := range p.Gauge(metric.ListenerOwes, "listener", listener.Label("listener")) {
+			n += s.Mean()
+			looks = max(looks, len(s.Points))
+		}
+	}
+	return n, looks
+}
+
 // EnoughLooks is an error where clients were seen to wait at the target's ports, and nobody looked often enough for a
 // mean: then nothing is known of the requests in progress.
 func EnoughLooks(p *check.Pass) error {
-	looks, owes := 0, 0.0
-	for _, listener := range p.Info(metric.TargetListenPorts) {
-		for _, s := range p.Gauge(metric.ListenerOwes, "listener", listener.Label("listener")) {
-			looks, owes = max(looks, len(s.Points)), owes+s.Mean()
-		}
-	}
-	if owes == 0 || looks >= leastLooks {
+	n, looks := owing(p)
+	if n == 0 || looks >= leastLooks {
 		return nil
 	}
 	return check.NotAssessed("profile for longer", "the target's connections were looked at only %d times", looks)

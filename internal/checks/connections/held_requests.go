@@ -11,9 +11,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
-	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var (
@@ -111,35 +109,20 @@ func runHeldRequests(p *check.Pass) error {
 }
 
 // heldByCPU is how full the fullest is of what requests may wait for: a thread, an interpreter that runs one thread at
-// a time, or all CPUs that the target may use. Threads that were there for less than half of the window are left out:
-// they are not what requests wait for.
-func heldByCPU(p *check.Pass) (full quantity.Value) {
-	interpreters := evidence.OneAtATime(p)
-	uses := map[string]float64{}
-	all, most, comm := 0.0, 0.0, ""
-	add := func(s recording.CounterSeries, key string) {
-		rate, ok := s.Rate()
-		if !ok || series.Span(s.Points).Seconds() < p.Meta.Duration/2 {
-			return
+// a time, or all CPUs that the target may use.
+func heldByCPU(p *check.Pass) quantity.Value {
+	one := quantity.Of("a CPU", 1, quantity.CPUs)
+	full := quantity.Of("running or ready to", 0, quantity.CPUs).Per(one).
+		Named("part of the time that the busiest thread runs, or is ready to")
+	all := 0.0
+	for _, t := range evidence.BusyThreads(p) {
+		if t.TID != 0 {
+			all += t.Wants.Number()
 		}
-		uses[key] += rate
-		all += rate
-		if uses[key] > most {
-			most, comm = uses[key], s.Label("comm")
+		if of := t.Wants.Per(one); of.Above(full) {
+			full = of.Named("part of the time that %s %s runs, or is ready to", t.Kind(), t.Name())
 		}
 	}
-	for _, s := range p.Counter(metric.ThreadCPU) {
-		key := s.Label("pid") + "/" + s.Label("tid")
-		if pid, err := strconv.Atoi(s.Label("pid")); err == nil && slices.Contains(interpreters, pid) {
-			key = s.Label("pid")
-		}
-		add(s, key)
-	}
-	for _, s := range p.Counter(metric.ThreadRunDelay) {
-		add(s, s.Label("pid")+"/"+s.Label("tid"))
-	}
-	full = quantity.Of("running or ready to", most, quantity.CPUs).Per(quantity.Of("a CPU", 1, quantity.CPUs)).
-		Named("part of the time that the busiest thread or interpreter (%s) runs, or is ready to", comm)
 	if cpus, ok := evidence.EffectiveCPUs(p); ok {
 		if of := quantity.Of("threads running or ready, mean", all, quantity.CPUs).Per(cpus); full.Below(of) {
 			return of
