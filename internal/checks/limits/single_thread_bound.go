@@ -116,13 +116,10 @@ func runSingleThreadBound(p *check.Pass) error {
 	if !ok || idle.Below(p.Param(paramSingleIdle)) {
 		return nil
 	}
-	sleeping, err := waitingElsewhere(p)
+	held, err := heldShare(p, r)
 	if err != nil {
 		return err
 	}
-	elsewhere := evidence.AskingConnections(p).Number() + sleeping
-	held := quantity.Of("not elsewhere", max(0, r.InProgress.Number()-elsewhere), r.InProgress.Unit()).
-		Per(r.InProgress).Named("share of the requests that sleep nowhere and wait for no other server, at least")
 	line := r.InProgress.Per(used).As("requests").Named("requests in progress for each CPU used")
 	for _, v := range []quantity.Value{held, line, r.Each} {
 		p.Read(v)
@@ -136,6 +133,14 @@ func runSingleThreadBound(p *check.Pass) error {
 	evidence.WithQuota(p, &f, used.Number(), used.Number()+idle.Number())
 	p.Report(f)
 	return nil
+}
+
+// heldShare is how many of the requests may wait for what is full.
+func heldShare(p *check.Pass, r evidence.Requests) (share quantity.Value, err error) {
+	sleeping, err := waitingElsewhere(p)
+	elsewhere := evidence.AskingConnections(p).Number() + sleeping
+	return quantity.Of("not elsewhere", max(0, r.InProgress.Number()-elsewhere), r.InProgress.Unit()).
+		Per(r.InProgress).Named("share of the requests that sleep nowhere and wait for no other server, at least"), err
 }
 
 // waitingElsewhere is how many requests, on average, are in hand of threads that sleep, or wait for a permit or a
