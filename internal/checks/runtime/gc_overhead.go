@@ -46,7 +46,8 @@ Measured: HotSpot's own counters of the time in pauses over the window's wall
 time (of Shenandoah, and of Z in JDK 11: the time in safepoints), and the CPU
 time of the collector's threads. A concurrent collector is judged by its CPU
 share, as a warning only when threads had to wait for memory (allocation stall,
-degenerated collection, or stacks of threads in the wall-clock profile).
+degenerated collection, or stacks of threads in the wall-clock profile), or when
+objects of half a region and more (humongous) begin most collections of G1.
 
 Fix: a larger heap when little is free after a collection; else fewer
 allocations (an allocation profile names the lines). Risk: a larger heap needs
@@ -167,9 +168,51 @@ func ofCollector(p *check.Pass, pid string) string {
 	return ""
 }
 
-// gcCures puts the larger heap first where the heap is nearly full after collections, and the allocations first where
-// not.
+// humongous is HotSpot's name of what begins a collection of G1 where an object of half a region and more is allocated
+// (GCCause::to_string in src/hotspot/share/gc/shared/gcCause.cpp).
+const humongous = "G1 Humongous Allocation"
+
+// humongousShare is how many of the collections large objects began; most tells whether that is half of them and more.
+func humongousShare(p *check.Pass, pid string) (share quantity.Value, most bool) {
+	large, all := 0.0, 0.0
+	for _, s := range p.Counter(metric.JVMGCsByCause, "pid", pid) {
+		n := s.Points[len(s.Points)-1].Value // counted from the window's beginning on
+		if s.Label("cause") != metric.UnknownCause {
+			all += n
+		}
+		if s.Label("cause") == humongous {
+			large += n
+		}
+	}
+	if all == 0 {
+		return share, false
+	}
+	return quantity.Of("for large objects", large, quantity.Events).Per(quantity.Of("all", all, quantity.Events)).
+		Named("of the collections began as an object of half a region and more was allocated"), 2*large >= all
+}
+
+// gcCures begins with larger regions where large objects begin the collections: G1 gives each regions of its own, at
+// once in the old generation.
 func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) []check.Remedy {
+	cures := heapCures(p, pid, share, f)
+	large, most := humongousShare(p, pid)
+	if !most {
+		return cures
+	}
+	f.Summary += " Most collections begin as a large object is allocated (humongous, of half a region and more)."
+	f.Evidence = append(f.Evidence, large)
+	return slices.Insert(cures, 0, check.Remedy{
+		Action: "Make the large objects smaller than half a region: read and write in pieces, or reuse one buffer for " +
+			"each thread; or make the regions larger.",
+		Command: check.Command("-XX:G1HeapRegionSize=32m"), // the largest up to JDK 17 (heapRegionBounds.hpp)
+		Risk:    "a heap needs many regions to be collected in parts: of 32 MiB 2 GiB have 64; a restart",
+		Effect:  fmt.Sprintf("%s falls: they die young, as all others do", share.Label()),
+	})
+}
+
+// heapCures puts the larger heap first where the heap is nearly full after collections, and the allocations first where
+// not.
+func heapCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) []check.Remedy {
 	alloc := check.Remedy{
 		Action: "Find and reduce the allocations: an allocation profile (async-profiler, event alloc) names class " +
 			"and line.",
@@ -284,6 +327,8 @@ func reportConcurrent(p *check.Pass, pid string, share, cpu quantity.Value) {
 	if sawCause(p, pid, "Allocation Stall", "Allocation Failure") {
 		f.Severity = check.Warning
 		f.Summary += " Threads wait for memory: it does not keep up."
+	} else if _, most := humongousShare(p, pid); most {
+		f.Severity = check.Warning
 	}
 	f.Remedies = gcCures(p, pid, cpu, &f)
 	p.Report(f)

@@ -52,7 +52,7 @@ func TestBudget(t *testing.T) {
 	if len(free.Cost.GivenUp) != 0 {
 		t.Errorf("without a budget: %+v was given up", free.Cost.GivenUp)
 	}
-	if len(tight.Cost.GivenUp) == 0 || !strings.HasPrefix(tight.Cost.GivenUp[0].What, "samples: ") ||
+	if len(tight.Cost.GivenUp) == 0 || !strings.HasPrefix(tight.Cost.GivenUp[0].What, "samples") ||
 		!strings.Contains(tight.Cost.GivenUp[0].Why, "0.2 % of") {
 		t.Errorf("given up: %+v, want samples first, and why", tight.Cost.GivenUp)
 	}
