@@ -202,11 +202,14 @@ func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) 
 	f.Summary += " Most collections begin as a large object is allocated (humongous, of half a region and more)."
 	f.Evidence = append(f.Evidence, large)
 	return slices.Insert(cures, 0, check.Remedy{
-		Action: "Make the large objects smaller than half a region: read and write in pieces, or reuse one buffer for " +
-			"each thread; or make the regions larger.",
-		Command: check.Command("-XX:G1HeapRegionSize=32m"), // the largest up to JDK 17 (heapRegionBounds.hpp)
-		Risk:    "a heap needs many regions to be collected in parts: of 32 MiB 2 GiB have 64; a restart",
-		Effect:  fmt.Sprintf("%s falls: they die young, as all others do", share.Label()),
+		Action: "Make no large objects: read and write in pieces, or reuse one buffer for each thread.",
+		Risk:   "a buffer that is shared must not be seen by two requests at once",
+		Effect: share.Label() + " falls with the rate of large objects",
+	}, check.Remedy{
+		Action: "Make regions more than twice as large as these objects (-XX:G1HeapRegionSize, up to 32m; 512m from " +
+			"JDK 18 on), where the heap has a hundred of them then: they die young, as all others do.",
+		Risk:   "few regions make long pauses, and what lives for longer is copied; a restart",
+		Effect: "fewer collections; each does more",
 	})
 }
 
