@@ -76,7 +76,7 @@ func (w *Waiting) Leases(p *check.Pass) []*WaitSite {
 		sites := slices.DeleteFunc(w.Sites(wait), func(s *WaitSite) bool { return !w.isLease(s) })
 		if len(sites) == 0 {
 			sites = slices.DeleteFunc(w.sites(wait, w.Waits.Blocked), func(s *WaitSite) bool {
-				return !w.isLease(s) || !w.AreRequests(p, s)
+				return !w.isLease(s) || !w.AreRequests(p, s) || w.readNext(p, s)
 			})
 		}
 		out = append(out, sites...)
@@ -95,6 +95,17 @@ func (w *Waiting) AreRequests(p *check.Pass, site *WaitSite) bool {
 	r, ok := RequestsOf(p)
 	wait, past := w.Threads("", site.Value).Number(), w.Threads("", site.Inside).Number()
 	return ok && math.Abs(r.InProgress.Number()-past-wait) <= sameNumber*wait
+}
+
+// readNext tells of those past a site that most of them read from the network, though the target asks nobody: they wait
+// for the next request of their own client, and hold nothing that others wait for.
+func (w *Waiting) readNext(p *check.Pass, site *WaitSite) bool {
+	in := w.Set(func(f stacks.Frame) bool { return hotcode.ReadableName(f) == site.Holder })
+	reads := w.Filter(func(s stacks.Sample) bool {
+		wait, _ := w.Waits.Of(s)
+		return wait == hotcode.ForNetwork && s.Innermost(in) >= 0
+	}).Total().Value
+	return 2*reads > site.Inside && w.Threads("", reads).Number() > 2*AskingConnections(p).Number()
 }
 
 // isLease tells of a site at a channel whether it is a lease, whose holders' method it notes.

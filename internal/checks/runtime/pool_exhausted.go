@@ -50,7 +50,7 @@ Disproof: the pool's own metrics show idle connections.`,
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
 	Uses: append([]metric.Metric{
 		metric.WallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime,
-		metric.ScriptWallProfileSamples, metric.ScriptRuntime,
+		metric.ScriptWallProfileSamples, metric.ScriptRuntime, metric.DestinationAsked, metric.DestinationOwner,
 	}, append(evidence.CPUMetrics(), evidence.RequestMetrics()...)...),
 	Only:   evidence.OnlyRuntimes,
 	Params: []*check.Param{leaseWaiters, leaseShare},
