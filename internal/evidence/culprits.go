@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -176,6 +177,28 @@ func ShortName(f stacks.Frame) string {
 	}
 	parts := strings.Split(f.Name, ".")
 	return strings.Join(parts[max(0, len(parts)-2):], ".")
+}
+
+// HeaviestPlaces names the methods to blame for the CPU time that was sampled, whatever they do: the heaviest, and of
+// the first few their share "of the CPU time" or whatever else it is called, with the way there. They are none without
+// samples.
+func HeaviestPlaces(c *hotcode.CPU, ofWhat string) (heaviest string, notes []string) {
+	if c.Sampled() <= 0 {
+		return "", nil
+	}
+	var hits []Hit
+	for _, s := range c.Samples {
+		if len(s.Stack) > 0 {
+			hits = append(hits, Hit{Sample: s})
+		}
+	}
+	list := Culprits(c.Profile, c.Owners, hits, nil)
+	for _, x := range list[:min(len(list), NamedCulprits)] {
+		heaviest = cmp.Or(heaviest, x.Name())
+		notes = append(notes, fmt.Sprintf("%s %s in %s: %s", PartText(x.Value, int64(c.Sampled()*1e9)), ofWhat,
+			x.Name(), strings.Join(x.Path, " ← ")))
+	}
+	return heaviest, notes
 }
 
 // NamedCulprits is how many a finding names: past the third they rarely change what to do.

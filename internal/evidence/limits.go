@@ -61,6 +61,17 @@ func targetRuntime(p *check.Pass) string {
 	return p.Meta.Target.Runtime
 }
 
+// ScriptRuntimeOf names the runtime of the scripts of a process, such as CPython 3.11.7 or Node.js 22; empty where none
+// were read.
+func ScriptRuntimeOf(p *check.Pass, pid int) string {
+	for _, s := range p.Info(metric.ScriptRuntime) {
+		if s.Label("pid") == strconv.Itoa(pid) {
+			return s.Label("runtime")
+		}
+	}
+	return ""
+}
+
 // TargetIsGo reports whether the target's runtime is Go's.
 func TargetIsGo(p *check.Pass) bool { return targetRuntime(p) == "go" }
 

@@ -3,13 +3,11 @@ package code
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -222,12 +220,7 @@ func hotRuntime(p *check.Pass, t *hotTarget, thread evidence.BusyThread) string 
 	if t.cpu.Event != stacks.Script {
 		return ""
 	}
-	for _, s := range p.Info(metric.ScriptRuntime) {
-		if s.Label("pid") == strconv.Itoa(thread.PID) {
-			return s.Label("runtime")
-		}
-	}
-	return ""
+	return evidence.ScriptRuntimeOf(p, thread.PID)
 }
 
 // A hotKey tells the threads of a profile apart: by id, and in samples of all CPUs by process and name.

@@ -153,7 +153,7 @@ func waitingElsewhere(p *check.Pass) (requests float64, err error) {
 			wait, _ := w.Waits.Of(s)
 			return wait == hotcode.ForSleep || wait == hotcode.ForPermit || wait == hotcode.ForChild
 		}).Total()
-		return float64(sum.Value) / float64(w.Duration), nil
+		return w.Threads("", sum.Value).Number(), nil
 	}
 	l, ok := evidence.LedgerOf(p)
 	if !ok || l.Window <= 0 || evidence.TargetIsGo(p) || len(p.Info(metric.JVMInfo)) > 0 {
@@ -279,10 +279,8 @@ func singleFixes(p *check.Pass, n narrow) []check.Remedy {
 
 // runtimeOf is what a process runs: CPython, Node.js, ruby and the like.
 func runtimeOf(p *check.Pass, pid int) string {
-	for _, s := range p.Info(metric.ScriptRuntime) {
-		if s.Label("pid") == strconv.Itoa(pid) {
-			return s.Label("runtime")
-		}
+	if runtime := evidence.ScriptRuntimeOf(p, pid); runtime != "" {
+		return runtime
 	}
 	for _, s := range p.Info(metric.TargetInfo) {
 		if s.Label("pid") == strconv.Itoa(pid) {
@@ -308,21 +306,11 @@ func moreOf(runtime string) string {
 }
 
 // heaviestPlaces names where the CPU time goes, of the code that a reader could change.
-func heaviestPlaces(p *check.Pass) (notes []string) {
+func heaviestPlaces(p *check.Pass) []string {
 	c, ok := hotcode.CPUOf(p.Recording)
-	if !ok || c.Sampled() <= 0 {
+	if !ok {
 		return nil
 	}
-	var hits []evidence.Hit
-	for _, s := range c.Samples {
-		if len(s.Stack) > 0 {
-			hits = append(hits, evidence.Hit{Sample: s})
-		}
-	}
-	list := evidence.Culprits(c.Profile, c.Owners, hits, nil)
-	for _, x := range list[:min(len(list), evidence.NamedCulprits)] {
-		notes = append(notes, fmt.Sprintf("%s of the sampled CPU time in %s: %s",
-			evidence.PartText(x.Value, int64(c.Sampled()*1e9)), x.Name(), strings.Join(x.Path, " ← ")))
-	}
+	_, notes := evidence.HeaviestPlaces(c, "of the sampled CPU time")
 	return notes
 }

@@ -191,8 +191,8 @@ func humongousShare(p *check.Pass, pid string) (share quantity.Value, most bool)
 		Named("of the collections began as an object of half a region and more was allocated"), 2*large >= all
 }
 
-// gcCures begins with larger regions where large objects begin the collections: G1 gives each regions of its own, at
-// once in the old generation.
+// gcCures begins with the large objects where they begin the collections: G1 gives each regions of its own, at once in
+// the old generation.
 func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) []check.Remedy {
 	cures := heapCures(p, pid, share, f)
 	large, most := humongousShare(p, pid)

@@ -1,10 +1,7 @@
 package runtime
 
 import (
-	"cmp"
-	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -112,20 +109,8 @@ func subjectOf(p *check.Pass, pid string) check.Subject {
 // gilHolder names the functions that ran, which is who had the lock: the heaviest, and what is known of it and others.
 func gilHolder(p *check.Pass) (who string, notes []string) {
 	c, ok := hotcode.ScriptsOf(p.Recording)
-	if !ok || c.Sampled() <= 0 {
+	if !ok {
 		return "", nil
 	}
-	var hits []evidence.Hit
-	for _, x := range c.Samples {
-		if len(x.Stack) > 0 {
-			hits = append(hits, evidence.Hit{Sample: x})
-		}
-	}
-	list := evidence.Culprits(c.Profile, c.Owners, hits, nil)
-	for _, x := range list[:min(len(list), evidence.NamedCulprits)] {
-		who = cmp.Or(who, x.Name())
-		notes = append(notes, fmt.Sprintf("%s of the time that scripts ran in %s: %s",
-			evidence.PartText(x.Value, int64(c.Sampled()*1e9)), x.Name(), strings.Join(x.Path, " ← ")))
-	}
-	return who, notes
+	return evidence.HeaviestPlaces(c, "of the time that scripts ran")
 }

@@ -119,9 +119,7 @@ func (pool *scriptPool) asleep(p *check.Pass, w *evidence.Waiting, name string) 
 	}
 	slept := evidence.Weigh(hits)
 	at := evidence.Culprits(w.Profile, w.Owners, hits, nil)[0]
-	stand := quantity.Of("slept", float64(slept.Value)/1e9, quantity.Seconds).
-		Per(quantity.Of("window", w.Duration.Seconds(), quantity.Seconds)).As(quantity.Threads).
-		Named("threads of %s that sleep, mean", name)
+	stand := w.Threads(fmt.Sprintf("threads of %s that sleep, mean", name), slept.Value)
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "pool", ID: name},
 		Weight:   float64(slept.Value) / float64(max(pool.all, 1)),
