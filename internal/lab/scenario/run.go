@@ -229,7 +229,8 @@ func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	for i := range list {
 		o.say("%s: %d of %d: %s: %s", s.Name, i+1, len(list), list[i].name, list[i].title)
-		if err := s.next(ctx, res, list[i], o); err != nil {
+		compared := slices.ContainsFunc(list[i+1:], func(later phaseSpec) bool { return later.from == i })
+		if err := s.next(ctx, res, list[i], compared, o); err != nil {
 			return res, err
 		}
 		if res.Status == Broken {
@@ -243,9 +244,11 @@ func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
 	return res, nil
 }
 
-// next runs one more phase. What goes wrong is in res; the error is that of ctx.
-func (s *Scenario) next(ctx context.Context, res *Result, spec phaseSpec, o Options) error {
-	done, err := undisturbed(func() (*Phase, error) { return s.phase(ctx, spec, o, res.Phases) }, func() {
+// next runs one more phase, with which later ones are compared or not. What goes wrong is in res; the error is that of
+// ctx.
+func (s *Scenario) next(ctx context.Context, res *Result, spec phaseSpec, compared bool, o Options) error {
+	run := func() (*Phase, error) { return s.phase(ctx, spec, o, res.Phases) }
+	done, err := undisturbed(run, compared, func() {
 		o.say("%s: the hypervisor took CPUs from this machine meanwhile: %s once more", s.Name, spec.name)
 		_ = clock.Sleep(ctx, respite) // the next attempt finds that ctx is done
 	})
@@ -368,15 +371,16 @@ const (
 )
 
 // undisturbed runs a phase, and runs it anew while the hypervisor takes the CPUs. That is a fault which is not the
-// scenario's: the diagnosis rightly names it, and neither verdict nor numbers are those of what was planted.
-func undisturbed(run func() (*Phase, error), again func()) (*Phase, error) {
+// scenario's: the diagnosis rightly names it, and neither verdict nor numbers are those of what was planted. A phase
+// that held all the same needs no second run, unless later ones are compared with its numbers.
+func undisturbed(run func() (*Phase, error), compared bool, again func()) (*Phase, error) {
 	for disturbed := 0; ; disturbed++ {
 		p, err := run()
 		if err != nil {
 			return nil, err
 		}
 		p.Disturbed = disturbed
-		if !p.stolen || disturbed == attempts-1 {
+		if !p.stolen || p.held() && !compared || disturbed == attempts-1 {
 			return p, nil
 		}
 		again()

@@ -68,24 +68,28 @@ func TestSkipped(t *testing.T) {
 // was planted does.
 func TestUndisturbed(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		stolen []bool // of each attempt
-		want   int    // attempts before the one that counts
+		name     string
+		stolen   []bool // of each attempt
+		held     bool
+		compared bool
+		want     int // attempts before the one that counts
 	}{
-		{"quiet", []bool{false}, 0},
-		{"disturbed once", []bool{true, false}, 1},
-		{"always", []bool{true, true, true}, 2},
+		{"quiet", []bool{false}, false, true, 0},
+		{"disturbed once", []bool{true, false}, false, false, 1},
+		{"always", []bool{true, true, true}, false, false, 2},
+		{"held all the same", []bool{true}, true, false, 0},
+		{"held, but others are compared with it", []bool{true, false}, true, true, 1},
 	} {
 		ran, said := 0, 0
 		p, err := undisturbed(func() (*Phase, error) {
 			ran++
-			return &Phase{stolen: tt.stolen[ran-1]}, nil
-		}, func() { said++ })
+			return &Phase{stolen: tt.stolen[ran-1], Assertions: []Assertion{{Held: tt.held}}}, nil
+		}, tt.compared, func() { said++ })
 		if err != nil || p.Disturbed != tt.want || said != tt.want || ran != len(tt.stolen) {
 			t.Errorf("%s: disturbed %d, said %d times, ran %d, error %v", tt.name, p.Disturbed, said, ran, err)
 		}
 	}
-	if _, err := undisturbed(func() (*Phase, error) { return nil, ErrLeft }, nil); !errors.Is(err, ErrLeft) {
+	if _, err := undisturbed(func() (*Phase, error) { return nil, ErrLeft }, false, nil); !errors.Is(err, ErrLeft) {
 		t.Errorf("error %v", err)
 	}
 }
