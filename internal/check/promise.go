@@ -6,7 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // A Promise is what a number comes to once what a finding names is gone, under the same load. It is made of the

@@ -3,8 +3,8 @@ package check
 import (
 	"testing"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // TestRelated pins which findings may be cause and consequence by their subjects: in both orders, for the question is

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // State is the outcome of a check.

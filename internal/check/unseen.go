@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // settle makes information of a warning that what was not seen could turn over. Where a collector lost samples of what

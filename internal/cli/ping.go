@@ -12,9 +12,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 	"github.com/perfdoctor/perfdoctor/internal/collect/vantage"
 	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // betweenShare is the share of wall time that one collector may spend on samples within a window, and on facts. All of

@@ -21,8 +21,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors/sockets"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/threadstates"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/waitstacks"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // Options are what a user may choose of how collectors work. The zero value is what a diagnosis does by itself.

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // A Result is what two recordings say of a number, or of the whole.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // An Other is a metric, or the part of it with some labels, that moved by more than its samples scatter. It says

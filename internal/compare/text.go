@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // Text says how a number changed: "CPU time per request: 87 µs -> 93 µs (+6.9 %)".

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // A Chain is how the target's waits lead into a database server: its sessions at the other ends of the target's

@@ -3,7 +3,7 @@ package evidence
 import (
 	"testing"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 func TestCPUMask(t *testing.T) {

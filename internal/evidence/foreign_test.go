@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // TestBindPoolsOfForeign: a recording of another program may have a source that found ports and never asked for one.

@@ -2,8 +2,8 @@ package evidence
 
 import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // ParamMemoryStalled is the harm that reclaim, swapping and refaults must show to be a warning.

@@ -7,9 +7,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // TargetSubject is the process of the target that its facts are about, the host where there is none.

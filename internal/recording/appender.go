@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 

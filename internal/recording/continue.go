@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // Continue begins the recording that follows this one without a gap: what was read at `from` or later is the last

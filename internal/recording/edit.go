@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 

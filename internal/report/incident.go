@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // Incident is why a flight recorder made the recording. The window is its part in which the finding held, unless Whole.

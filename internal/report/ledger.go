@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // How many pools and places the text shows without -v: the verdict is among the first.

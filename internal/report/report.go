@@ -16,9 +16,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // Schema is the version of the JSON report (docs/report-schema.md). It rises when a field is removed or changes its

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
-	q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
+	q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 var update = flag.Bool("update", false, "rewrite the want sections of the cases")

@@ -3,7 +3,7 @@ package report
 import (
 	"testing"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 func TestShort(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perfdoctor/perfdoctor/internal/compare"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // Trend renders many recordings of one program.

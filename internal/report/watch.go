@@ -11,7 +11,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // Watch is a screen that shows the latest of many diagnoses of one target, and how its key numbers went.

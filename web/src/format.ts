@@ -1,4 +1,4 @@
-// Numbers and names as a person reads them. Units are those of internal/metric/quantity.
+// Numbers and names as a person reads them. Units are those of internal/recording/metric/quantity.
 
 const steps: [number, string][] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
 const binary: [number, string][] = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];

@@ -6,8 +6,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // runLoopBackend is the check for event loops, which wait for all connections at once. At each look at the sockets some

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // burstKernel is the first kernel with cpu.max.burst (Documentation/admin-guide/cgroup-v2.rst, commit f4183717b370).

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // TestAllocatingPools: the order is by what was allocated, and what has allocated nothing has no share.

@@ -18,8 +18,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof/library"
 	"github.com/perfdoctor/perfdoctor/internal/jvm/jfr"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 

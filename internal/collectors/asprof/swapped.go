@@ -4,8 +4,8 @@ import (
 	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // tellSwapped records that a stranger's library is in the JVM. There is no profile then: nothing that the JVM says of

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/cgroupfs"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // readPass gives the groups with a limit by id, or none where there is no program or there are too many for one pass.

@@ -10,8 +10,8 @@ import (
 	cilium "github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // The kernel measures programs for measuredFor of each measuredEvery: it reads the clock twice for each run of any

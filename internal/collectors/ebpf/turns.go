@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/bpf"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // A busy server runs 100,000 softirqs a second, and calling two programs for each takes 1 % of its time even if they do

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 func deviceCollector() collect.Collector {

@@ -3,8 +3,8 @@ package perf
 import (
 	"testing"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // BenchmarkSample and BenchmarkOpen are where the figures of Collector.Overhead come from.

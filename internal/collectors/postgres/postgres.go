@@ -22,8 +22,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // pace: a pass takes 80 µs a process (78 passes of 9 and 43 of 20 in windows of 6 s, on a CPU of 2.5 GHz); waits that

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/memory"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // The statement that a session runs is a portal (src/include/utils/portal.h), to which ActivePortal leads. Its

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/procfs/blockdevice"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // sectorSize is the unit of /proc/diskstats whatever the device's own (Documentation/admin-guide/iostats.rst).

@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // maxLists bounds the lists of CPUs that are read: a program that pins its threads has one a CPU, and a host few

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // TestFullFileSystem: a process that fills a file system of its own mount namespace, which this process does not see.

@@ -8,8 +8,8 @@ import (
 	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // maxDelayReads bounds the threads whose waits for a CPU are read in one sample, those of the busiest processes first:

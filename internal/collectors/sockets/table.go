@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // ofProcesses are the names of labels whose values are ids of processes or threads.

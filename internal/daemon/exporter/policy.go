@@ -1,7 +1,7 @@
 package exporter
 
 import (
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // A policy says what becomes of a metric whose labels have no bound: processes, threads, destinations and groups come

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // unbounded are the names of labels whose values come and go with what runs on the host.

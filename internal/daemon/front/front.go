@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
 	"github.com/perfdoctor/perfdoctor/internal/daemon/flight"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/report"
 	"github.com/perfdoctor/perfdoctor/internal/report/page"
 )

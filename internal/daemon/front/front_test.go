@@ -16,7 +16,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
 	"github.com/perfdoctor/perfdoctor/internal/daemon/flight"
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 var ended = time.Date(2026, 11, 22, 3, 16, 22, 0, time.UTC)

@@ -91,8 +91,11 @@ var table = []row{
 	},
 	{pkg: "deploy/kubernetes/validate", why: "reads manifests with the types of Kubernetes, in a module of its " +
 		"own: leaf"},
-	{pkg: "internal/metric/quantity", pure: true, why: "a number with its unit: leaf"},
-	{pkg: "internal/metric", may: []string{"internal/metric/quantity"}, pure: true, why: "a metric has a unit"},
+	{pkg: "internal/recording/metric/quantity", pure: true, why: "a number with its unit: leaf"},
+	{
+		pkg: "internal/recording/metric", may: []string{"internal/recording/metric/quantity"}, pure: true,
+		why: "a metric has a unit",
+	},
 	{pkg: "internal/recording/stacks", pure: true, why: "profiles are data of their own: leaf"},
 	{pkg: "internal/series", pure: true, why: "joins readings by time, whoever read them: leaf"},
 	{
@@ -103,8 +106,8 @@ var table = []row{
 	{
 		pkg: "internal/recording",
 		may: []string{
-			"internal/metric", "internal/recording/stacks", "internal/input/firewall", "internal/input/spelling",
-			"internal/recording/partial", "internal/series",
+			"internal/recording/metric", "internal/recording/partial", "internal/recording/stacks",
+			"internal/input/firewall", "internal/input/spelling", "internal/series",
 		},
 		why: "the file holds metrics and profiles, without secrets; it knows files, not hosts, and says which " +
 			"metric a " +

@@ -36,16 +36,16 @@ var targetFiles = []string{"root", "cwd", "exe", "fd", "cmdline", "environ", "ma
 
 // userPackages open what the user names, or hosts that they built themselves.
 var userPackages = map[string]string{
-	"cmd/perfdoctor":       "what its arguments name",
-	"internal/cli":         "what flags and arguments name",
-	"internal/recording":   "recordings, which flags and arguments name",
-	"internal/daemon":      "the directories and files that flags name",
-	"internal/lab":         "the hosts, guests and loads of scenarios",
-	"internal/report":      "files in the program",
-	"internal/input":       "files that a user wrote",
-	"internal/metric":      "names that stand in the program",
-	"internal/dev/testenv": "what a test needs of its machine",
-	"internal/checks":      "files that a user wrote",
+	"cmd/perfdoctor":            "what its arguments name",
+	"internal/cli":              "what flags and arguments name",
+	"internal/recording":        "recordings, which flags and arguments name",
+	"internal/daemon":           "the directories and files that flags name",
+	"internal/lab":              "the hosts, guests and loads of scenarios",
+	"internal/report":           "files in the program",
+	"internal/input":            "files that a user wrote",
+	"internal/recording/metric": "names that stand in the program",
+	"internal/dev/testenv":      "what a test needs of its machine",
+	"internal/checks":           "files that a user wrote",
 }
 
 // knownPaths are functions that may do without the door, and why. Paths are not followed past them.

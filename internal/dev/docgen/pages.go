@@ -16,7 +16,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks/signature"
 	"github.com/perfdoctor/perfdoctor/internal/cli"
 	"github.com/perfdoctor/perfdoctor/internal/lab/commands"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // caseDirs are the rooms' test cases, whose golden output is the example of a check's page.

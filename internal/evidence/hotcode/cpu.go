@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/evidence/usage"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 

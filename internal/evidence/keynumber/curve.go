@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // A curve is the sum of counters since the first sample, at the times they were read. Between two readings it is a

@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // Exchanges are those of the target with one endpoint, in the time in which they were counted: what one side sent until

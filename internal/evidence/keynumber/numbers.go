@@ -3,8 +3,8 @@ package keynumber
 import (
 	"cmp"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // Better is the direction in which a number should go.

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/evidence/usage"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // A Source is a recording that numbers are read of.

@@ -15,8 +15,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // The values of the label member of [metric.ProcessCPU].

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/lab"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
 // A follower records what a load measures while the site is diagnosed, so that a comparison knows requests and their

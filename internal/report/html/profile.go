@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 

@@ -1,6 +1,6 @@
 package metric
 
-import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
 // Counters of /proc/PID/net/snmp and /proc/PID/net/netstat, per network namespace (include/uapi/linux/snmp.h).
 var (

@@ -1,6 +1,6 @@
 package metric
 
-import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
 // Databases among the target's processes, by what their own memory says: nobody logs in.
 var (

@@ -1,6 +1,6 @@
 package metric
 
-import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
 // Settings the rules read, of the target's network namespace where the kernel keeps them per namespace, else of the
 // host (Documentation/networking/ip-sysctl.rst, Documentation/admin-guide/sysctl/net.rst).

@@ -4,7 +4,7 @@
 // documentation and the exporter share one descriptor. Names and units follow the Prometheus conventions.
 package metric
 
-import "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+import "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
 // A Metric is one of *[Counter], *[Gauge] and *[Info].
 type Metric interface {

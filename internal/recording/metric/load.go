@@ -1,6 +1,6 @@
 package metric
 
-import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
 // What clients measured of the target: those of a scenario, which know when a request was due. No collector does; a
 // recording of a production host has none of it. load is the process that made the requests.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+	q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
 // parseFiles parses the package's source without its tests.

@@ -1,6 +1,6 @@
 package metric
 
-import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
 // hsperf is where HotSpot's counters are. They cost the JVM nothing to read: it keeps them in shared memory anyway.
 const hsperf = "hsperfdata "

@@ -1,6 +1,6 @@
 package metric
 
-import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
 // sleepsCounted is a property of delayed dequeue (152e11f6df29), until such threads were left where they are
 // (61b82dfb6b7e).

@@ -1,6 +1,6 @@
 package metric
 
-import q "github.com/perfdoctor/perfdoctor/internal/metric/quantity"
+import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
 // Devices of the target's network namespace (and of the host's, by the netns label).
 var (
