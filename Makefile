@@ -197,11 +197,8 @@ bench-peers: bundle binary ## perfdoctor beside other tools, in turns: figures, 
 	@go build -o bin/peers ./internal/lab/peers
 	bin/peers -perfspect '$(PEERS_PERFSPECT)' -melisai '$(PEERS_MELISAI)' $(PEERS_FLAGS) $(CONTEST)
 
-bench-short: binary ## a minute of bench-peers, compared with its last committed figures (root)
-	@.ci/deps ip ss nft sar
-	@DEPS_LIST=.ci/peer-packages .ci/deps /usr/bin/time
-	@go build -o bin/peers ./internal/lab/peers
-	bin/peers -short
+bench-short: ## a minute of bench-peers, compared with its last committed figures (root)
+	.ci/bench-short
 
 fuzz: ## each fuzz target for FUZZTIME (200000x)
 	@grep -rlE --include='*_test.go' '^func Fuzz' ./* | xargs -n 1 dirname | sort -u | \

@@ -124,10 +124,26 @@ func (b *bench) committed() (*figures, error) {
 	return f, nil
 }
 
-// same tells whether ratios of the two may be compared: they differ with the processor and with the kernel's version.
-func (f *figures) same(other *figures) bool {
+// A likeness says which ratios of two runs may be compared: those of CPU time differ with the processor and the
+// kernel's version, those of memory with the number of CPUs only, for each of which BPF maps and the heap have a part.
+type likeness int
+
+const (
+	unlike likeness = iota
+	likeInMemory
+	alike
+)
+
+func (f *figures) like(other *figures) likeness {
 	minor := func(release string) string { return strings.Join(strings.SplitN(release, ".", 3)[:2], ".") }
-	return f.CPUs == other.CPUs && minor(f.Kernel+"..") == minor(other.Kernel+"..")
+	number := func(cpus string) string { n, _, _ := strings.Cut(cpus, " "); return n }
+	switch {
+	case f.CPUs == other.CPUs && minor(f.Kernel+"..") == minor(other.Kernel+".."):
+		return alike
+	case number(f.CPUs) == number(other.CPUs):
+		return likeInMemory
+	}
+	return unlike
 }
 
 // worth is what a ratio must have risen by beyond all noise before it is a fault: a tenth, less than which no user
@@ -135,13 +151,14 @@ func (f *figures) same(other *figures) bool {
 const worth = 1.1
 
 // compare fails where perfdoctor's CPU time or memory, as a ratio to the first peer's, has risen by more than what the
-// rounds of this run and of the committed one differ by.
+// rounds of this run and of the committed one differ by. What the machines do not let compare is printed only.
 func (b *bench) compare(now *figures) error {
 	then, err := b.committed()
 	if err != nil {
 		return err
 	}
-	if !now.same(then) {
+	like := now.like(then)
+	if like == unlike {
 		return fmt.Errorf("%w: %s, Linux %s", errOther, then.CPUs, then.Kernel)
 	}
 	var worse []string
@@ -154,9 +171,12 @@ func (b *bench) compare(now *figures) error {
 			was, ok1 := ratio(then.Contests[i], then.Contests[i].Field[1], m.of, surer)
 			is, ok2 := ratio(c, c.Field[1], m.of, surer)
 			line := fmt.Sprintf("%s: %s by that of %s: was %v, is %v", c.Name, m.name, c.Field[1].Name, was, is)
-			if !ok1 || !ok2 {
+			switch {
+			case !ok1 || !ok2:
 				line += ": not measured"
-			} else if is.low > worth*was.high {
+			case like < m.needs:
+				line += ": not compared, as the figures are of another machine"
+			case is.low > worth*was.high:
 				worse = append(worse, line)
 			}
 			b.say("%s\n", line)
@@ -172,10 +192,15 @@ func (b *bench) compare(now *figures) error {
 type measure struct {
 	name, unit string
 	of         func(Cost) float64
+	needs      likeness // of the machines, to compare its ratios
 }
 
 func measures() []measure {
-	return []measure{{"wall time", "s", wallOf}, {"CPU time", "s", cpuOf}, {"peak memory", "MiB", mebibytes}}
+	return []measure{
+		{"wall time", "s", wallOf, alike},
+		{"CPU time", "s", cpuOf, alike},
+		{"peak memory", "MiB", mebibytes, likeInMemory},
+	}
 }
 
 // text is a contest as rows of a table.
@@ -335,7 +360,7 @@ func (b *bench) replace(now *figures) error {
 	if err != nil {
 		return err
 	}
-	if !now.same(f) {
+	if now.like(f) != alike {
 		return errOther
 	}
 	for _, c := range now.Contests {

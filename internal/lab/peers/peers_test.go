@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -121,8 +122,19 @@ func TestCompare(t *testing.T) {
 		if (err != nil) != now.worse {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := b.compare(&figures{CPUs: "4 x other", Kernel: "6.18.1"}); err == nil {
-			t.Error("figures of another machine are compared")
+		more := &figures{CPUs: "4 x some", Kernel: "6.18.1", Contests: []*Contest{now.contest}}
+		if err := b.compare(more); !errors.Is(err, errOther) {
+			t.Errorf("%s: figures of a machine with more CPUs are compared: %v", name, err)
+		}
+		other := &figures{CPUs: "2 x other", Kernel: "6.18.1", Contests: []*Contest{now.contest}}
+		if err := b.compare(other); (err != nil) != now.worse {
+			t.Errorf("%s: memory, on another processor: %v", name, err)
+		}
+		for i := range now.contest.Field[0].Costs {
+			now.contest.Field[0].Costs[i].Memory = 1 // so that CPU time alone could be worse
+		}
+		if err := b.compare(other); err != nil {
+			t.Errorf("%s: CPU time is compared with that of another processor: %v", name, err)
 		}
 		text, err := os.ReadFile(filepath.Join(b.root, "docs/performance.md"))
 		if err != nil || !strings.HasPrefix(string(text), "a\n"+begin) || !strings.HasSuffix(string(text), end+"z\n") ||
