@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"golang.org/x/sys/unix"
@@ -170,15 +171,25 @@ func (k *knob) undo() (now string, lasted bool, err error) {
 	return k.name + " is " + k.before + " again", true, nil
 }
 
-// exited tells whether a process has exited, without a look at it that may have to wait (pidfd_open(2), Linux 5.3).
+// dying is how long a process that was killed is given to exit before it is said to run: the signal was sent, and who
+// looks waits, not the process. On full CPUs it waits for its turn first, a time slice or some.
+const dying = 200 * time.Millisecond
+
+// exited tells whether a process has exited or does so within [dying], without a look at it that may have to wait for
+// longer (pidfd_open(2), Linux 5.3).
 func exited(pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return errors.Is(err, unix.ESRCH)
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written to it
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	return err == nil && n == 1
+	for until := time.Now().Add(dying); ; {
+		left := max(0, time.Until(until))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil && n == 1
+		}
+	}
 }
 
 func gone(err error) string { return err.Error() + ": there is nothing to undo" }
