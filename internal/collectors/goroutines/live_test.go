@@ -16,11 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collect/collecttest"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
-	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -288,33 +286,10 @@ func start(t *testing.T, program string) (pid int) {
 	return cmd.Process.Pid
 }
 
-// record samples a process for a while.
-func record(t *testing.T, pid int) *recording.Recording {
-	t.Helper()
-	h := host.Local()
-	target, err := h.Resolve(t.Context(), host.Selector{PID: pid})
-	if err != nil {
-		t.Fatal(err)
-	}
-	src, err := open(t.Context(), collect.Env{Host: h, Target: target})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	time.Sleep(time.Second)
-	b := recording.NewBuilder()
-	a := b.Appender()
-	if err := src.Sample(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
-	a.Commit()
-	return b.Done(recording.Meta{})
-}
-
 // TestProfile: each goroutine has the time of the window, and only one runs.
 func TestProfile(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("go"))
-	rec := record(t, start(t, build(t, "go", "-ldflags", "-s -w")))
+	rec := collecttest.Once(t, open, start(t, build(t, "go", "-ldflags", "-s -w")), time.Second)
 	if info := rec.Info(metric.GoRuntime); len(info) != 1 || info[0].Label("version") != runtime.Version() {
 		t.Errorf("%v, want a program of %s", info, runtime.Version())
 	}
@@ -355,7 +330,7 @@ func TestNone(t *testing.T) {
 		_ = stdin.Close()
 		_ = cmd.Wait()
 	}()
-	rec := record(t, cmd.Process.Pid)
+	rec := collecttest.Once(t, open, cmd.Process.Pid, time.Second)
 	if !rec.Recorded(metric.GoRuntime) || len(rec.Info(metric.GoRuntime)) > 0 ||
 		rec.Recorded(metric.GoroutineProfileSamples) {
 		t.Errorf("programs in Go: %v", rec.Info(metric.GoRuntime))

@@ -16,9 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collect/collecttest"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
-	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
@@ -130,27 +129,6 @@ func (c *client) ask(t *testing.T, statements string) string {
 	return strings.TrimSpace(line)
 }
 
-func record(t *testing.T, pid int, window time.Duration) *recording.Recording {
-	t.Helper()
-	h := host.Local()
-	target, err := h.Resolve(t.Context(), host.Selector{PID: pid})
-	if err != nil {
-		t.Fatal(err)
-	}
-	src, err := open(t.Context(), collect.Env{Host: h, Target: target})
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(window)
-	b := recording.NewBuilder()
-	a := b.Appender()
-	if err := src.Sample(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
-	a.Commit()
-	return b.Done(recording.Meta{})
-}
-
 // TestLocks: sessions of a real server wait for locks of each kind, each for one that is idle in a transaction, some
 // behind others.
 func TestLocks(t *testing.T) {
@@ -183,7 +161,7 @@ func testLocks(t *testing.T, server db) {
 		want[c.pid] = strings.Join([]string{holder.pid, x.kind, "idle in transaction", x.fingerprint}, " | ")
 	}
 	const window = time.Second
-	rec := record(t, server.pid, window)
+	rec := collecttest.Once(t, open, server.pid, window)
 
 	got := map[string]string{}
 	for _, s := range rec.Gauge(metric.DatabaseLockTime) {
@@ -224,7 +202,7 @@ func testPeers(t *testing.T, server db) {
 		c.say(t, "DELETE FROM seats WHERE id = 1;")
 		waitUntil(t, other, c.pid)
 	}
-	rec := record(t, target.own, 500*time.Millisecond)
+	rec := collecttest.Once(t, open, target.own, 500*time.Millisecond)
 	waits := rec.Gauge(metric.DatabaseLockTime)
 	if len(waits) != 1 || waits[0].Label("pid") != target.pid || waits[0].Label("holder_pid") != holder.pid {
 		t.Errorf("waits %v, want those of %s for %s", waits, target.pid, holder.pid)
@@ -240,7 +218,7 @@ func testPeers(t *testing.T, server db) {
 	}
 	// The server's own recording tells of the same connection.
 	own := map[string]string{}
-	for _, c := range record(t, server.pid, 500*time.Millisecond).Info(metric.DatabaseSessionClient) {
+	for _, c := range collecttest.Once(t, open, server.pid, 500*time.Millisecond).Info(metric.DatabaseSessionClient) {
 		own[c.Label("pid")] = c.Label("source")
 	}
 	if len(own) != 2 || own[target.pid] == "" || len(clients) == 1 && own[target.pid] != clients[0].Label("source") {
@@ -275,7 +253,7 @@ func waitUntil(t *testing.T, by *client, pid string) {
 
 // TestNone: of another program it says that there is no database.
 func TestNone(t *testing.T) {
-	rec := record(t, os.Getpid(), 10*time.Millisecond)
+	rec := collecttest.Once(t, open, os.Getpid(), 10*time.Millisecond)
 	if !rec.Recorded(metric.DatabaseServer) || len(rec.Info(metric.DatabaseServer)) > 0 {
 		t.Errorf("servers %v", rec.Info(metric.DatabaseServer))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/perfdoctor/perfdoctor/internal/collect/collecttest"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
@@ -94,7 +95,7 @@ func testScans(t *testing.T, server db) {
 	}
 	time.Sleep(500 * time.Millisecond) // until all run
 	const window = time.Second
-	rec := record(t, server.pid, window)
+	rec := collecttest.Once(t, open, server.pid, window)
 
 	got := map[string]scanSeen{}
 	for _, s := range rec.Gauge(metric.DatabaseScanTime) {

@@ -8,34 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collect/collecttest"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
-	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
-
-// record samples the target for a while.
-func record(t *testing.T, pid int, window time.Duration) *recording.Recording {
-	t.Helper()
-	h := host.Local()
-	target, err := h.Resolve(t.Context(), host.Selector{PID: pid})
-	if err != nil {
-		t.Fatal(err)
-	}
-	src, err := open(t.Context(), collect.Env{Host: h, Target: target})
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(window)
-	b := recording.NewBuilder()
-	a := b.Appender()
-	if err := src.Sample(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
-	a.Commit()
-	return b.Done(recording.Meta{})
-}
 
 // TestWaits: each thread of a real program waits for one thing, in a wait that began before it was looked at.
 func TestWaits(t *testing.T) {
@@ -48,7 +24,7 @@ func TestWaits(t *testing.T) {
 	}
 	time.Sleep(300 * time.Millisecond) // until the buffers are full
 	const window = time.Second
-	rec := record(t, program.PID, window)
+	rec := collecttest.Once(t, open, program.PID, window)
 
 	var got []string
 	for _, s := range rec.Gauge(metric.ThreadStillTime) {
@@ -88,7 +64,7 @@ sys.stdin.read()`, threads)))
 		t.Fatal(err)
 	}
 	began := time.Now()
-	rec := record(t, program.PID, 1500*time.Millisecond)
+	rec := collecttest.Once(t, open, program.PID, 1500*time.Millisecond)
 	window, total := time.Since(began).Seconds(), 0.0
 	for _, s := range rec.Gauge(metric.ThreadStateTime) {
 		total += s.Last()

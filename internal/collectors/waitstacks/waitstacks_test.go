@@ -11,10 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collect/collecttest"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
-	"github.com/perfdoctor/perfdoctor/internal/host"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
@@ -93,24 +91,7 @@ func TestWaitStacks(t *testing.T) {
 // profileOf samples a process for a while.
 func profileOf(t *testing.T, pid int) *stacks.Profile {
 	t.Helper()
-	h := host.Local()
-	target, err := h.Resolve(t.Context(), host.Selector{PID: pid})
-	if err != nil {
-		t.Fatal(err)
-	}
-	src, err := open(t.Context(), collect.Env{Host: h, Target: target})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	time.Sleep(time.Second)
-	b := recording.NewBuilder()
-	a := b.Appender()
-	if err := src.Sample(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
-	a.Commit()
-	p, ok := b.Done(recording.Meta{}).Profile(stacks.Waits)
+	p, ok := collecttest.Once(t, open, pid, time.Second).Profile(stacks.Waits)
 	if !ok {
 		t.Fatal("there is no profile")
 	}

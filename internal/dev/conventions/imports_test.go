@@ -221,6 +221,10 @@ var table = []row{
 		why: "a collector turns what a leaf reads into metrics; it never sees a check",
 	},
 	{
+		pkg: "internal/collect/collecttest", may: []string{"internal/collect", "internal/host", "internal/recording"},
+		why: "samples a process with one collector, in that collector's tests",
+	},
+	{
 		pkg: "internal/collect/vantage", may: []string{"internal/recording"},
 		why: "measures from another place than the diagnosed host, for its recording: no collector, and for " +
 			"scenarios too",
@@ -362,8 +366,8 @@ var table = []row{
 
 // forTests are packages that any test may import, and nothing else but themselves.
 var forTests = []string{
-	"internal/checks/checktest", "internal/lab", "internal/lab/labtest", "internal/lab/load",
-	"internal/dev/testenv", "internal/dev/browser", "internal/lab/vm/guest",
+	"internal/checks/checktest", "internal/collect/collecttest", "internal/lab", "internal/lab/labtest",
+	"internal/lab/load", "internal/dev/testenv", "internal/dev/browser", "internal/lab/vm/guest",
 }
 
 // forAll may be imported by any package that is not pure: waiting is nobody's domain.

@@ -1,0 +1,38 @@
+// Package collecttest samples a process with one collector, for that collector's tests.
+package collecttest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+)
+
+// Once opens a collector on the process pid of this host, and gives a recording of the one sample that it takes after
+// window. What goes wrong fails the test.
+func Once(
+	t *testing.T, open func(context.Context, collect.Env) (collect.Source, error), pid int, window time.Duration,
+) *recording.Recording {
+	t.Helper()
+	h := host.Local()
+	target, err := h.Resolve(t.Context(), host.Selector{PID: pid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := open(t.Context(), collect.Env{Host: h, Target: target})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	time.Sleep(window)
+	b := recording.NewBuilder()
+	a := b.Appender()
+	if err := src.Sample(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	a.Commit()
+	return b.Done(recording.Meta{})
+}
