@@ -8,6 +8,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
@@ -27,7 +28,9 @@ func Once(
 		t.Fatal(err)
 	}
 	defer src.Close()
-	time.Sleep(window)
+	if err := clock.Sleep(t.Context(), window); err != nil {
+		t.Fatal(err)
+	}
 	b := recording.NewBuilder()
 	a := b.Appender()
 	if err := src.Sample(t.Context(), a); err != nil {
