@@ -183,13 +183,8 @@ func exited(pid int) bool {
 		return errors.Is(err, unix.ESRCH)
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing was written to it
-	for until := time.Now().Add(dying); ; {
-		left := max(0, time.Until(until))
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
-		if !errors.Is(err, unix.EINTR) {
-			return err == nil && n == 1
-		}
-	}
+	ready, err := readable(fd, dying)
+	return err == nil && ready
 }
 
 func gone(err error) string { return err.Error() + ": there is nothing to undo" }

@@ -195,19 +195,27 @@ const (
 
 // hear waits so long for a word, or for the end of the other side.
 func hear(socket int, limit time.Duration) string {
+	if ready, err := readable(socket, limit); err == nil && !ready {
+		return heardNothing
+	}
 	buf := make([]byte, maxWord)
+	n, _, err := unix.Recvfrom(socket, buf, unix.MSG_DONTWAIT)
+	if err != nil || n == 0 {
+		return heardEnd
+	}
+	return string(buf[:n])
+}
+
+// readable waits so long until there is something to read, of a process (pidfd) that it has exited.
+func readable(fd int, limit time.Duration) (bool, error) {
 	for end := time.Now().Add(limit); ; {
-		left := time.Until(end)
-		if left <= 0 {
-			return heardNothing
+		left := max(0, time.Until(end))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return false, err
 		}
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(socket), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
-		if n == 0 || errors.Is(err, unix.EINTR) {
-			continue
+		if n > 0 || left == 0 {
+			return n > 0, nil
 		}
-		if n, _, err = unix.Recvfrom(socket, buf, unix.MSG_DONTWAIT); err != nil || n == 0 {
-			return heardEnd
-		}
-		return string(buf[:n])
 	}
 }

@@ -31,6 +31,12 @@ func Once(
 	if err := clock.Sleep(t.Context(), window); err != nil {
 		t.Fatal(err)
 	}
+	return Sample(t, src)
+}
+
+// Sample gives a recording of one sample, which must not fail.
+func Sample(t *testing.T, src collect.Source) *recording.Recording {
+	t.Helper()
 	b := recording.NewBuilder()
 	a := b.Appender()
 	if err := src.Sample(t.Context(), a); err != nil {

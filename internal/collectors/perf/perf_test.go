@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collect/collecttest"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/perfevent"
@@ -494,13 +495,7 @@ func TestOfGroup(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	b := recording.NewBuilder()
-	a := b.Appender()
-	if err := src.Sample(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
-	a.Commit()
-	rec := b.Done(recording.Meta{})
+	rec := collecttest.Sample(t, src)
 	for _, event := range []string{string(perfevent.Cycles), string(perfevent.Instructions)} {
 		counted := len(rec.Counter(metric.PerfEvents, "scope", metric.ScopeTarget, "event", event))
 		why := len(rec.Info(metric.PerfUnavailable, "scope", metric.ScopeTarget, "event", event))
