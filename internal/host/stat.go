@@ -26,7 +26,7 @@ type Stat struct {
 	CUTime    uint64 // UTime of children that ended and that it waited for, and of theirs; a thread has its process's
 	CSTime    uint64 // STime of the same
 	Threads   int
-	StartTime uint64 // ticks after boot; together with the pid it names a process for good
+	StartTime uint64 // ticks after boot
 	VSize     uint64 // bytes
 	RSS       int64  // pages; the kernel's own per-CPU batching makes it inexact since Linux 6.2
 	Processor int    // the CPU it last ran on
@@ -35,6 +35,15 @@ type Stat struct {
 	BlkIODelay uint64
 	GuestTime  uint64 // ticks of running a virtual CPU, also counted in UTime
 }
+
+// A TaskID names a process or thread for good: its id may be given to another after it has ended.
+type TaskID struct {
+	ID    int    // of the process or thread
+	Start uint64 // ticks after boot
+}
+
+// Task names what the line is about.
+func (s *Stat) Task() TaskID { return TaskID{s.PID, s.StartTime} }
 
 // minStatFields is what every kernel since 2.6.24 prints after the command name: fields 3 (state) to 44 of proc(5).
 const minStatFields = 42

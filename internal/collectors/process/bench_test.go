@@ -42,7 +42,7 @@ func BenchmarkSampleActive(b *testing.B) {
 	c := startChild(b, "threads 500")
 	c.obey()
 	s := newThreadSource(target(b, c.pid))
-	benchmark(b, collect.SourceFunc(s.sample), func() { s.kept = map[threadID]uint64{} })
+	benchmark(b, collect.SourceFunc(s.sample), func() { clear(s.kept) })
 }
 
 func benchmark(b *testing.B, src collect.Source, before func()) {

@@ -54,8 +54,8 @@ type hostSource struct {
 	who   *whoReader
 	files *fileCounter // nil with a target: its own files are counted elsewhere
 	skip  map[int]bool // processes of the target
-	first map[threadID]uint64
-	kept  map[threadID]bool
+	first map[host.TaskID]uint64
+	kept  map[host.TaskID]bool
 }
 
 func (s *hostSource) sample(ctx context.Context, a *recording.Appender) error {
@@ -98,9 +98,9 @@ func (s *hostSource) appendCPU(a *recording.Appender, list []host.Process) []hos
 	list = slices.DeleteFunc(slices.Clone(list), func(p host.Process) bool {
 		return p.Flags&host.FlagKernelThread != 0 && cpuTicks(p.Stat) == 0
 	})
-	fresh := func(p host.Process) bool { _, known := s.first[idOf(p)]; return s.first != nil && !known }
+	fresh := func(p host.Process) bool { _, known := s.first[p.Task()]; return s.first != nil && !known }
 	slices.SortStableFunc(list, func(x, y host.Process) int {
-		if kx, ky := s.kept[idOf(x)], s.kept[idOf(y)]; kx != ky {
+		if kx, ky := s.kept[x.Task()], s.kept[y.Task()]; kx != ky {
 			return keptFirst(kx)
 		}
 		if fx, fy := fresh(x), fresh(y); fx != fy {
@@ -120,10 +120,10 @@ func (s *hostSource) appendCPU(a *recording.Appender, list []host.Process) []hos
 			maxHostProcesses))
 		return list[:n]
 	}
-	s.first, s.kept = map[threadID]uint64{}, map[threadID]bool{}
+	s.first, s.kept = map[host.TaskID]uint64{}, map[host.TaskID]bool{}
 	for i, p := range list {
-		s.first[idOf(p)] = cpuTicks(p.Stat)
-		s.kept[idOf(p)] = i < n
+		s.first[p.Task()] = cpuTicks(p.Stat)
+		s.kept[p.Task()] = i < n
 	}
 	return list[:n]
 }
@@ -131,7 +131,7 @@ func (s *hostSource) appendCPU(a *recording.Appender, list []host.Process) []hos
 // ranMeanwhile counts the processes that used CPU since the first sample; an idle one that has no series is no loss.
 func (s *hostSource) ranMeanwhile(list []host.Process) (n int) {
 	for _, p := range list {
-		if cpuTicks(p.Stat) > s.first[idOf(p)] {
+		if cpuTicks(p.Stat) > s.first[p.Task()] {
 			n++
 		}
 	}
@@ -144,25 +144,23 @@ const maxOwned = 30
 
 // worthOwner chooses the processes that a report may name: those which used most CPU time since the first sample, and
 // those with most memory. At the first sample nobody knows them.
-func (s *hostSource) worthOwner(list []host.Process) map[threadID]bool {
-	out := map[threadID]bool{}
+func (s *hostSource) worthOwner(list []host.Process) map[host.TaskID]bool {
+	out := map[host.TaskID]bool{}
 	if s.first == nil {
 		return out
 	}
 	list = slices.Clone(list)
-	used := func(p host.Process) uint64 { return cpuTicks(p.Stat) - min(s.first[idOf(p)], cpuTicks(p.Stat)) }
+	used := func(p host.Process) uint64 { return cpuTicks(p.Stat) - min(s.first[p.Task()], cpuTicks(p.Stat)) }
 	slices.SortStableFunc(list, func(x, y host.Process) int { return cmp.Compare(used(y), used(x)) })
 	for _, p := range list[:min(len(list), maxOwned)] {
-		out[idOf(p)] = used(p) > 0
+		out[p.Task()] = used(p) > 0
 	}
 	slices.SortStableFunc(list, func(x, y host.Process) int { return cmp.Compare(y.RSS, x.RSS) })
 	for _, p := range list[:min(len(list), maxOwned)] {
-		out[idOf(p)] = out[idOf(p)] || p.RSS > 0
+		out[p.Task()] = out[p.Task()] || p.RSS > 0
 	}
 	return out
 }
-
-func idOf(p host.Process) threadID { return threadID{p.PID, p.StartTime} }
 
 func (s *hostSource) appendFiles(ctx context.Context, a *recording.Appender, list []host.Process) error {
 	s.files.begin()

@@ -359,10 +359,10 @@ func TestThreadBound(t *testing.T) {
 			s.all = append(s.all, thread{Stat: host.Stat{PID: tid, UTime: ticks(tid)}})
 		}
 		kept := map[int]bool{}
-		next := map[threadID]uint64{}
+		next := map[host.TaskID]uint64{}
 		for _, th := range s.choose() {
 			kept[th.PID] = true
-			next[th.id()] = cpuTicks(th.Stat)
+			next[th.Task()] = cpuTicks(th.Stat)
 		}
 		s.kept = next
 		return kept

@@ -54,12 +54,6 @@ func threadCollector() collect.Collector {
 	}
 }
 
-// threadID names a thread for good: its id may be given to another after it has ended.
-type threadID struct {
-	tid   int
-	start uint64
-}
-
 // thread is one thread as it was read in this sample.
 type thread struct {
 	pid int
@@ -67,16 +61,14 @@ type thread struct {
 	active bool // new, on a CPU or waiting for one, or it used CPU since its details were read
 }
 
-func (t *thread) id() threadID { return threadID{t.PID, t.StartTime} }
-
 // threadSource samples the threads of all processes of the target. The same buffers serve every read.
 type threadSource struct {
 	env      collect.Env
-	delay    host.Probe          // whether the kernel counts run delay
-	kept     map[threadID]uint64 // threads with series, and the CPU ticks they had when their details were read
-	turn     int                 // where the reading of details begins, so that all have their turn
-	states   map[string]float64  // by letter; one that was ever seen stays, so that its mean counts the zeros
-	pools    map[string]float64  // likewise, by name
+	delay    host.Probe             // whether the kernel counts run delay
+	kept     map[host.TaskID]uint64 // threads with series, and the CPU ticks they had when their details were read
+	turn     int                    // where the reading of details begins, so that all have their turn
+	states   map[string]float64     // by letter; one that was ever seen stays, so that its mean counts the zeros
+	pools    map[string]float64     // likewise, by name
 	buf      []byte
 	all      []thread
 	over     int   // threads not looked at in this sample
@@ -87,7 +79,7 @@ type threadSource struct {
 
 func newThreadSource(env collect.Env) *threadSource {
 	return &threadSource{
-		env: env, delay: env.Host.Probe(host.Schedstat), kept: map[threadID]uint64{}, buf: make([]byte, 4096),
+		env: env, delay: env.Host.Probe(host.Schedstat), kept: map[host.TaskID]uint64{}, buf: make([]byte, 4096),
 		cpus:   newAllowed(env.Host),
 		states: map[string]float64{"R": 0, "S": 0, "D": 0, "T": 0, "Z": 0, "I": 0}, pools: map[string]float64{},
 	}
@@ -120,7 +112,7 @@ func (s *threadSource) sample(ctx context.Context, a *recording.Appender) error 
 // appendChosen appends all that is kept of each thread. Status and schedstat cost twice what stat does, and a thread
 // that did not run was hardly switched: these two are read for active threads only, some at a time.
 func (s *threadSource) appendChosen(ctx context.Context, a *recording.Appender, chosen []thread) error {
-	next := make(map[threadID]uint64, len(chosen))
+	next := make(map[host.TaskID]uint64, len(chosen))
 	details := 0
 	s.turn += maxDetails
 	for i := range chosen {
@@ -131,15 +123,15 @@ func (s *threadSource) appendChosen(ctx context.Context, a *recording.Appender, 
 		pid, tid := strconv.Itoa(t.pid), strconv.Itoa(t.PID)
 		a.Counter(metric.ThreadCPU, seconds(t.UTime), pid, tid, t.Comm, "user")
 		a.Counter(metric.ThreadCPU, seconds(t.STime), pid, tid, t.Comm, "system")
-		switch read, known := s.kept[t.id()]; {
+		switch read, known := s.kept[t.Task()]; {
 		case t.active && details < maxDetails:
 			details++
 			s.appendDetails(a, t, pid, tid)
-			next[t.id()] = cpuTicks(t.Stat)
+			next[t.Task()] = cpuTicks(t.Stat)
 		case known:
-			next[t.id()] = read
+			next[t.Task()] = read
 		default:
-			next[t.id()] = neverRead
+			next[t.Task()] = neverRead
 		}
 	}
 	s.kept = next
@@ -176,7 +168,7 @@ func (s *threadSource) readProcess(ctx context.Context, p host.Stat) error {
 			return fmt.Errorf("thread %d of process %d: %w", tid, p.PID, err)
 		}
 		t := thread{pid: p.PID, Stat: st}
-		before, known := s.kept[t.id()]
+		before, known := s.kept[t.Task()]
 		t.active = !known || before != cpuTicks(st) || st.State == 'R'
 		s.all = append(s.all, t)
 	}
@@ -220,8 +212,8 @@ func (s *threadSource) choose() []thread {
 		return s.all
 	}
 	slices.SortStableFunc(s.all, func(x, y thread) int {
-		_, xKept := s.kept[x.id()]
-		_, yKept := s.kept[y.id()]
+		_, xKept := s.kept[x.Task()]
+		_, yKept := s.kept[y.Task()]
 		if xKept != yKept {
 			return keptFirst(xKept)
 		}

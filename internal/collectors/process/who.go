@@ -39,7 +39,7 @@ func newWhoReader(h *host.Host) *whoReader {
 
 // append appends what it reads of processes; whom they belong to is asked of the owned ones.
 func (w *whoReader) append(
-	ctx context.Context, a *recording.Appender, list []host.Process, owned map[threadID]bool,
+	ctx context.Context, a *recording.Appender, list []host.Process, owned map[host.TaskID]bool,
 ) error {
 	uptime, err := readUptime(w.host)
 	if err != nil {
@@ -54,7 +54,7 @@ func (w *whoReader) append(
 		if uptime > 0 {
 			a.Gauge(metric.ProcessStart, max(0, uptime-seconds(p.StartTime)), pid, p.Comm)
 		}
-		w.appendInfo(a, p, owned[idOf(p)])
+		w.appendInfo(a, p, owned[p.Task()])
 		if p.Flags&host.FlagKernelThread != 0 {
 			continue
 		}

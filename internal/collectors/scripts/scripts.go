@@ -53,15 +53,9 @@ func Collectors() []collect.Collector {
 	}}
 }
 
-// threadKey names a thread for good: its id may be given to another after it has ended.
-type threadKey struct {
-	tid   int
-	start uint64
-}
-
 // A thread is what was seen of one.
 type thread struct {
-	key        threadKey
+	key        host.TaskID
 	pid        int
 	comm       string
 	young      bool         // it began after the first pass
@@ -98,11 +92,11 @@ type source struct {
 	watch     *collect.Watch
 	buf       []byte
 	processes []process
-	known     map[threadKey]bool // processes that are interpreters, and that are none, by their first threads
-	opening   time.Duration      // CPU time that looking into processes took
-	refused   error              // why one could not be read
+	known     map[host.TaskID]bool // processes that are interpreters, and that are none, by their first threads
+	opening   time.Duration        // CPU time that looking into processes took
+	refused   error                // why one could not be read
 	looked    time.Time
-	threads   map[threadKey]*thread
+	threads   map[host.TaskID]*thread
 	profiles  [kinds]*stacks.Builder // see onCPU
 	waits     *stacks.Builder        // what threads of Python do, those that wait too, and event loops of Node.js
 	frames    []int                  // reused
@@ -117,8 +111,8 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 			"it is read for a target only, and the whole host was diagnosed")
 	}
 	s := &source{
-		env: env, began: time.Now(), hz: env.Host.Facts().UserHZ, known: map[threadKey]bool{},
-		threads: map[threadKey]*thread{}, first: true, waits: stacks.NewBuilder(stacks.ScriptWall),
+		env: env, began: time.Now(), hz: env.Host.Facts().UserHZ, known: map[host.TaskID]bool{},
+		threads: map[host.TaskID]*thread{}, first: true, waits: stacks.NewBuilder(stacks.ScriptWall),
 	}
 	for i := range s.profiles {
 		s.profiles[i] = stacks.NewBuilder(stacks.Script)
@@ -141,7 +135,7 @@ func (s *source) look(ctx context.Context) error {
 		return int(y.UTime+y.STime) - int(x.UTime+x.STime) // ticks since it began
 	})
 	for _, m := range members[:min(len(members), maxInspected)] {
-		key := threadKey{m.PID, m.StartTime}
+		key := m.Task()
 		if s.known[key] || ctx.Err() != nil || len(s.processes) >= maxProcesses || s.opening > maxOpening {
 			continue
 		}
@@ -207,7 +201,7 @@ func (s *source) thread(pid, tid int) (*thread, byte) {
 	if err != nil {
 		return nil, 0
 	}
-	key := threadKey{tid, st.StartTime}
+	key := st.Task()
 	t := s.threads[key]
 	if t == nil {
 		t = &thread{key: key, pid: pid, comm: st.Comm, young: !s.first}
@@ -295,7 +289,7 @@ func (s *source) weighed() *stacks.Profile {
 			continue
 		}
 		// A thread has run for a part of a tick at least.
-		each[t.key.tid] = float64(max(t.end-t.begin, 1)) / float64(t.samples[where])
+		each[t.key.ID] = float64(max(t.end-t.begin, 1)) / float64(t.samples[where])
 		if t.young {
 			young[t.pid] = append(young[t.pid], t)
 		}
@@ -325,7 +319,7 @@ func (s *source) spread(each map[int]float64, threads []*thread, ticks float64, 
 		return
 	}
 	for _, t := range threads {
-		each[t.key.tid] += ticks / samples
+		each[t.key.ID] += ticks / samples
 	}
 }
 

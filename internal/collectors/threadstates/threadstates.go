@@ -76,7 +76,7 @@ type source struct {
 	began    time.Time
 	watch    *collect.Watch
 	buf      []byte
-	threads  map[threadID]*thread
+	threads  map[host.TaskID]*thread
 	sockets  sockets
 	locks    fileLocks
 	passes   int
@@ -99,12 +99,6 @@ type listing struct {
 // listingOld is when a listing is too old, though nothing was born since: what has ended is in it still.
 const listingOld = 250 * time.Millisecond
 
-// threadID names a thread for good: its id may be given to another after it has ended.
-type threadID struct {
-	tid   int
-	start uint64
-}
-
 func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	if env.Target.Kind == host.KindHost {
 		return nil, collect.Unavailable(recording.StatusUnsupported,
@@ -112,7 +106,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 			"it is read for a target only, and the whole host was diagnosed")
 	}
 	s := &source{
-		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[threadID]*thread{}, sockets: newSockets(),
+		env: env, began: time.Now(), buf: make([]byte, 1024), threads: map[host.TaskID]*thread{}, sockets: newSockets(),
 		locks: newFileLocks(), memories: map[int]*door.Memory{},
 	}
 	s.watch = env.Watch(ctx, "states of threads", pace, func(ctx context.Context) (idle bool, err error) {
@@ -202,7 +196,7 @@ func (s *source) look(at threadOf, tids map[int]bool) {
 		return
 	}
 	now := time.Now()
-	id := threadID{at.tid, st.StartTime}
+	id := st.Task()
 	t := s.threads[id]
 	if t == nil {
 		t = &thread{
@@ -350,13 +344,13 @@ func (s *source) append(ctx context.Context, a *recording.Appender) {
 	for id, t := range s.threads {
 		sums := map[[7]string]time.Duration{}
 		for p, d := range t.times {
-			sums[s.labels(id.tid, t, p, name)] += d
+			sums[s.labels(id.ID, t, p, name)] += d
 		}
 		for labels, d := range sums {
 			list = append(list, series{labels, d})
 		}
-		if t.still && t.runs != "" && t.begin.state != "running" && t.runs == s.runs(threadOf{t.pid, id.tid}) {
-			labels := s.labels(id.tid, t, t.begin, name)
+		if t.still && t.runs != "" && t.begin.state != "running" && t.runs == s.runs(threadOf{t.pid, id.ID}) {
+			labels := s.labels(id.ID, t, t.begin, name)
 			a.Gauge(metric.ThreadStillTime, t.last.Sub(t.first).Seconds(), labels[:]...)
 		}
 	}

@@ -48,12 +48,6 @@ func Collectors() []collect.Collector {
 	}}
 }
 
-// processID names a process for good: its id may be given to another after it has ended.
-type processID struct {
-	pid   int
-	start uint64
-}
-
 // A place is where a thread stands, as far as that is seen without its stack.
 type place struct {
 	pid, tid int
@@ -67,8 +61,8 @@ type source struct {
 	env    collect.Env
 	walks  *symbols.Walker
 	watch  *collect.Watch
-	native map[processID]bool // of those that were looked into
-	pids   []int              // that are, and live
+	native map[host.TaskID]bool // of those that were looked into
+	pids   []int                // that are, and live
 	listed time.Time
 	turn   int
 	buf    []byte
@@ -92,7 +86,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	now := time.Now()
 	s := &source{
 		env: env, walks: symbols.NewWalker(env.Host.Proc), buf: make([]byte, 512), stack: make([]byte, stackSize),
-		native: map[processID]bool{}, known: map[place][]uint64{}, seen: map[place]time.Duration{},
+		native: map[host.TaskID]bool{}, known: map[place][]uint64{}, seen: map[place]time.Duration{},
 		count: map[place]int64{},
 		names: map[int]string{}, began: now, last: now,
 	}
@@ -139,7 +133,7 @@ func (s *source) list(ctx context.Context) error {
 	s.pids = s.pids[:0]
 	inspected := 0
 	for _, m := range members {
-		id := processID{m.PID, m.StartTime}
+		id := m.Task()
 		native, known := s.native[id]
 		if !known && inspected < maxInspected {
 			native = s.env.Host.RuntimeOf(m) == host.RuntimeNative
