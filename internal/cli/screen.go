@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
+	"github.com/perfdoctor/perfdoctor/internal/collect"
 )
 
 // wideWithoutTerminal is the width that --wide gives where there is no terminal to ask: that of a wide window.
@@ -91,6 +92,7 @@ func pagerCommand(env func(string) (string, bool)) string {
 func (a *app) page(pager string, text []byte) (shown bool) {
 	cmd := exec.Command("sh", "-c", pager) //nolint:noctx // PAGER is a command of the user's own; it lives as long as they read
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), a.Streams.Out, a.Streams.Err
+	collect.RunAsOthers()
 	err := cmd.Run()
 	var exit *exec.ExitError
 	switch {

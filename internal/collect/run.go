@@ -39,6 +39,7 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	if o.Alone {
 		cpu = 0
 		lateTimers()
+		runFirst()
 	}
 	if !o.Asked.IsZero() {
 		o.late = began.Sub(o.Asked)
