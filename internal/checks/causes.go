@@ -226,6 +226,18 @@ func Causes() check.Causes {
 			Cause: "time-to-safepoint", Effect: "safepoint-time",
 			Why: "the time in safepoints holds that until they are reached",
 		},
+		{
+			Cause: "gc-overhead", Effect: "lock-held", If: evidence.StopsMost,
+			Why: "who has the lock is stopped for most of the time",
+		},
+		{
+			Cause: "gc-overhead", Effect: "monitor-contention", If: evidence.StopsMost,
+			Why: "who has the lock is stopped for most of the time",
+		},
+		{
+			Cause: "gc-overhead", Effect: "event-loop-blocked", If: evidence.StopsMost,
+			Why: "the thread that it waits for is stopped for most of the time",
+		},
 		{Cause: "gc-overhead", Effect: "allocation-rate", Why: "the rate matters by the collections that it costs"},
 		{
 			Cause: "jit-warm-up", Effect: "cpu-saturated", If: evidence.FillsCPUs,

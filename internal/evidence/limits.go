@@ -107,6 +107,44 @@ func OfHost(p *check.Pass, use quantity.Value) (busy, part quantity.Value, ok bo
 	return all.Load(), use.Per(host), true
 }
 
+// A Runnable is how long the target's threads ran, and how long they waited for a CPU.
+type Runnable struct{ Ran, Waited quantity.Value }
+
+// RunnableOf gives that of the window; ok is false where either was not recorded, or they did neither.
+func RunnableOf(p *check.Pass) (r Runnable, ok bool) {
+	waited, _, ok := Rise("its threads waited for a CPU", p.Counter(metric.ThreadRunDelay))
+	ran, _, known := Rise("ran", p.Counter(metric.ThreadCPU))
+	return Runnable{ran, waited}, ok && known && ran.Number()+waited.Number() > 0
+}
+
+// WaitShare is how much of the time in which they ran or could they waited.
+func (r Runnable) WaitShare() quantity.Value {
+	return r.Waited.Per(quantity.Of("they ran or waited", r.Ran.Number()+r.Waited.Number(), quantity.Seconds)).
+		Named("of the time in which its threads run or could, they wait")
+}
+
+// Waiting is how many of them waited at any moment.
+func (r Runnable) Waiting(p *check.Pass) quantity.Value {
+	return r.Waited.Per(p.Window()).As(quantity.Threads).Named("threads that wait for a CPU at any moment")
+}
+
+// HolderWaits is the part of a wait for a lock that is its holder's wait for a CPU: it ends as much sooner as the
+// target's threads wait for one in the time in which they could run. Where fewer than one of them does at any moment,
+// the holder is seldom that one. It is nothing where their waits were not recorded.
+func HolderWaits(p *check.Pass) (part quantity.Value) {
+	r, ok := RunnableOf(p)
+	if !ok {
+		return part
+	}
+	return quantity.Of("", min(1, r.Waiting(p).Number())*r.WaitShare().Number(), quantity.Ratio)
+}
+
+// HolderWaitsText says why such a wait is no fault of the lock.
+func HolderWaitsText(part quantity.Value) string {
+	return fmt.Sprintf("who has the lock waits for a CPU for some %s of that time, like all threads here: more CPU "+
+		"time shortens it", part.Text())
+}
+
 // EffectiveCPUs gives what the target can use at most: the least of the host's CPUs, the cpusets and the CPU limits
 // of its cgroup and all ancestors. The label says which of them it is. ok is false when none of them is known.
 func EffectiveCPUs(p *check.Pass) (least quantity.Value, ok bool) {

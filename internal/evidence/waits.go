@@ -150,6 +150,9 @@ func NameFunction(p *check.Pass, f *check.Finding, at ledger.Place) {
 	}
 	if prof, ok := p.Ranked(stacks.Wall); ok { // to the kernel all that Java waits for is a futex
 		for _, w := range hotcode.WaitTimes(prof, hotcode.OwnersOf(p.Recording), 1) {
+			if w.In != "" {
+				f.Summary += ", in " + w.In
+			}
 			f.Summary += ", at " + hotcode.At(w.Method, w.Line)
 		}
 		return

@@ -66,7 +66,7 @@ type Wait struct {
 	Threads float64      `json:"threads"` // on average
 	// Goroutine says that these are goroutines, which the kernel does not see.
 	Goroutine bool     `json:"goroutine,omitempty"`
-	On        string   `json:"on,omitempty"`      // a destination (ip:port), or the address of a lock
+	On        string   `json:"on,omitempty"`      // a destination (ip:port), the address of a lock, a native method
 	Callers   []string `json:"callers,omitempty"` // of the method, the nearest first
 	Wakers    []Waker  `json:"wakers,omitempty"`  // of a lock
 }
@@ -112,7 +112,8 @@ func waitsOf(rec *recording.Recording) []Wait {
 	var out []Wait
 	for _, w := range hotcode.WaitTimes(p, hotcode.OwnersOf(rec), hotWaits) {
 		out = append(out, Wait{
-			For: w.For, Method: w.Method, Line: w.Line, Threads: w.Threads, Goroutine: p.Event == stacks.Goroutine,
+			For: w.For, Method: w.Method, Line: w.Line, Threads: w.Threads, On: w.In,
+			Goroutine: p.Event == stacks.Goroutine,
 		})
 	}
 	return out

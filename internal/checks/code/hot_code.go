@@ -43,9 +43,15 @@ var (
 		Name: "part", Default: 0.5, Unit: quantity.Ratio,
 		Why: "of the CPUs: who uses less than half of full CPUs is not who fills them",
 	}
-	hotKernel = &check.Param{
-		Name: "kernel", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the function's time: when half of it is the kernel's, what it asks the kernel for is fixed first",
+	hotWaiting = &check.Param{
+		Name: "waiting", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the time in which its threads run or could: from half of it on CPUs are short, though some of their " +
+			"time is idle or the hypervisor's",
+	}
+	hotTraffic = &check.Param{
+		Name: "traffic", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the function's time, in the kernel for sockets, waits and wake-ups: a server at full load has half " +
+			"of its time there, whatever its code",
 	}
 	hotAll = &check.Param{
 		Name: "all", Default: 0.9, Unit: quantity.Ratio,
@@ -87,7 +93,7 @@ be assessed.
 It is a warning where something waits for that code: a thread that does hardly
 anything else uses a CPU of its own, or waits for it behind others, or the
 program fills the CPUs that it may use, or most of the CPUs of a host that are
-full, or requests wait while no more than the same few threads run at a time, as
+full, or its threads wait for a CPU for longer than they run, or requests wait while no more than the same few threads run at a time, as
 with GOMAXPROCS. Where requests wait inside the program, a thread counts as full
 that is used for three quarters. It is a warning as well where nothing is full,
 and a piece of a server's work computes for long in that code: who asked waits
@@ -99,7 +105,9 @@ fact. It is a fact too of programs that compress, compile, encode or compute
 checksums for nobody who waits: such a job uses what it is given. It is one of a
 function that nearly all of the program's work goes through and that has its
 time in many calls, as the handler of a server has at full load. And where most
-of the time is the kernel's, the rules about the kernel come first.
+of the time is the kernel's work on sockets, waits and wake-ups, the rules about
+those come first. What else a function asks of the kernel, such as files, memory
+or new processes, is its own.
 
 Fix: do less of it: another algorithm, an answer that is kept, work that is left
 out. Where one thread is full, more threads for it. Won't help: more CPUs for one
@@ -118,8 +126,8 @@ or the work done in a second stays the same when the function is made cheaper.`,
 		metric.ListenerOwes,
 	},
 	Params: []*check.Param{
-		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotKernel, hotAll, hotSpread, hotDark, hotPiece,
-		hotQueued, hotRequest, hotServed, hotAsked, hotComputes,
+		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotWaiting, hotTraffic, hotAll, hotSpread, hotDark,
+		hotPiece, hotQueued, hotRequest, hotServed, hotAsked, hotComputes,
 		evidence.ParamCPUTaken,
 	},
 	Facts: []check.Fact{evidence.FillsCPUs},

@@ -65,12 +65,15 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 // hotExcuse says why the function is no fault even of a program that is short of CPU time; empty where nothing does.
 func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	whole := hotSeconds(h.Inclusive)
-	kernel := hotSeconds(h.Kernel).Per(whole)
-	if t.cpu.Event == stacks.Script && t.cpu.Kernel > 0 { // whose samples do not show it
-		kernel = quantity.Of("", t.cpu.System, quantity.Seconds).Per(quantity.Of("", t.cpu.Kernel, quantity.Seconds))
+	traffic := hotSeconds(h.Traffic).Per(whole)
+	if traffic.AtLeast(p.Param(hotTraffic)) {
+		return traffic.Text() + " of it is the kernel's work on sockets, waits and wake-ups: fewer of them come first"
 	}
-	if kernel.AtLeast(p.Param(hotKernel)) {
-		return kernel.Text() + " of it is the kernel's: what it asks the kernel for is fixed first"
+	if t.cpu.Event == stacks.Script && t.cpu.Kernel > 0 { // whose samples do not show what the kernel does
+		kernel := quantity.Of("", t.cpu.System, quantity.Seconds).Per(quantity.Of("", t.cpu.Kernel, quantity.Seconds))
+		if kernel.AtLeast(p.Param(hotTraffic)) {
+			return kernel.Text() + " of the process's CPU time is the kernel's: what it asks the kernel for comes first"
+		}
 	}
 	all := whole.Per(hotSeconds(h.Covered))
 	spread := p.Param(hotSpread)
@@ -158,6 +161,12 @@ func hotFullHarm(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
 		part.AtLeast(p.Param(hotPart)) {
 		harm.text = "the CPUs of the host are full"
 		harm.evidence = []quantity.Value{busy, part}
+		return harm
+	}
+	if r, read := evidence.RunnableOf(p); read && r.WaitShare().AtLeast(p.Param(hotWaiting)) &&
+		part.AtLeast(p.Param(hotPart)) {
+		harm.text = "its threads wait for a CPU for longer than they run"
+		harm.evidence = []quantity.Value{r.WaitShare(), part}
 	}
 	return harm
 }

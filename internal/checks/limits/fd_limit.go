@@ -101,6 +101,7 @@ func fdFinding(p *check.Pass, s *evidence.LimitShare) check.Finding {
 	switch {
 	case s.Share.AtLeast(p.Param(paramFDCritical)) && !chosen:
 		f.Severity = check.Critical
+		f.Weight = min(1, s.Share.Number()) // of what can be opened
 	case s.Soon(p):
 		f.Severity = check.Warning
 	}

@@ -66,14 +66,11 @@ func runPinned(p *check.Pass) error {
 		return nil
 	}
 	busy, idle := pinnedLoads(p, cpus)
-	waited, _, ok := evidence.Rise("its threads waited for a CPU", p.Counter(metric.ThreadRunDelay))
-	ran, _, ok2 := evidence.Rise("ran", p.Counter(metric.ThreadCPU))
-	if !ok || !ok2 {
+	r, ok := evidence.RunnableOf(p)
+	if !ok {
 		return evidence.OneSample()
 	}
-	waiting := waited.Per(p.Window()).As(quantity.Threads).Named("threads that wait for a CPU at any moment")
-	share := waited.Per(quantity.Of("they ran or waited", ran.Number()+waited.Number(), quantity.Seconds)).
-		Named("of the time in which its threads run or could, they wait")
+	waiting, share := r.Waiting(p), r.WaitShare()
 	p.Read(busy)
 	if busy.Below(p.Param(paramPinnedBusy)) || idle.Below(p.Param(paramPinnedIdle)) ||
 		waiting.Below(p.Param(paramPinnedWaiting)) || share.Below(p.Param(paramPinnedShare)) {
@@ -92,7 +89,7 @@ func runPinned(p *check.Pass) error {
 		},
 		Disproof: "taskset -pc of one of its threads lists all CPUs, or the other CPUs are busy, too.",
 	}
-	use := ran.Per(p.Window()).Number()
+	use := r.Ran.Per(p.Window()).Number()
 	evidence.WithQuota(p, &f, use, use+idle.Number())
 	p.Report(f)
 	return nil

@@ -44,7 +44,7 @@ change with the thread. Won't help: more event loops; each still stands still.
 Disproof: the named call returns at once (a lock that is free, a cached value).`,
 	URL:    "https://projectreactor.io/docs/core/release/reference/faq.html",
 	Needs:  []metric.Metric{metric.WallProfileSamples},
-	Uses:   []metric.Metric{metric.TargetInfo},
+	Uses:   []metric.Metric{metric.TargetInfo, metric.ThreadCPU, metric.ThreadRunDelay},
 	Only:   evidence.OnlyJVM,
 	Params: []*check.Param{loopBlocked},
 	Run:    runEventLoopBlocked,
@@ -171,6 +171,7 @@ func (l *loop) finding(p *check.Pass, w *evidence.Waiting, share quantity.Value)
 		Disproof: "the named call returns at once: a lock that is free, a value that is there.",
 		Doubts:   doubts,
 	}
+	l.withoutPreemption(p, &f, share)
 	f.Marks = evidence.MarksOf(stacks.Wall, l.hits)
 	if e := list[0].Entry; e != "" && e != list[0].Name() {
 		f.Summary += ", called from " + e
@@ -183,6 +184,16 @@ func (l *loop) finding(p *check.Pass, w *evidence.Waiting, share quantity.Value)
 	}
 	f.Notes = append(f.Notes, note)
 	return f
+}
+
+// withoutPreemption takes off what the waits for locks owe to holders that have no CPU.
+func (l *loop) withoutPreemption(p *check.Pass, f *check.Finding, share quantity.Value) {
+	part := evidence.HolderWaits(p)
+	f.Weight = share.Number() - part.Number()*float64(l.waits[string(hotcode.ForLock)])/float64(l.all.Value)
+	if f.Severity == check.Warning && f.Weight < p.Param(loopBlocked).Number() {
+		f.Severity = check.Info
+		f.Notes = append(f.Notes, evidence.HolderWaitsText(part))
+	}
 }
 
 func (l *loop) waitList() string {

@@ -76,7 +76,7 @@ func runExplicitGC(p *check.Pass, pid string) bool {
 		return true
 	}
 	f := check.Finding{
-		Subject: evidence.JVMSubject(p, pid), Severity: check.Info,
+		Subject: evidence.JVMSubject(p, pid), Severity: check.Info, Weight: share.Number(),
 		Summary: fmt.Sprintf("%.0f full collections in %s; the JVM gives %s as the cause.", n,
 			quantity.Of("", span, quantity.Seconds).Text(), cause),
 		Evidence: []quantity.Value{

@@ -18,6 +18,10 @@ var (
 		Name: "share-high", Default: 0.10, Unit: quantity.Ratio,
 		Why: "one second of ten stands still: it is seen in every latency percentile from p90 on",
 	}
+	paramGCShareMost = &check.Param{
+		Name: "share-most", Default: 0.5, Unit: quantity.Ratio,
+		Why: "from half of the time on, who waits for another thread mostly waits until that may run again",
+	}
 	paramGCCPUShare = &check.Param{
 		Name: "cpu-share", Default: 0.25, Unit: quantity.Ratio,
 		Why: "a concurrent collector takes its time beside the program: a quarter of the CPU is what ZGC and " +
@@ -63,9 +67,10 @@ Disproof: jstat -gcutil PID 1000 shows GCT rise by less than the share, in secon
 		metric.WallProfileSamples,
 	},
 	Params: []*check.Param{
-		evidence.ParamGCShare, paramGCShareHigh, paramGCCPUShare, evidence.ParamRuntimeCPU, paramHeapFull,
-		evidence.ParamThrottledShare,
+		evidence.ParamGCShare, paramGCShareHigh, paramGCShareMost, paramGCCPUShare, evidence.ParamRuntimeCPU,
+		paramHeapFull, evidence.ParamThrottledShare,
 	},
+	Facts: []check.Fact{evidence.StopsMost},
 	Run: func(p *check.Pass) error {
 		return evidence.EachJVM(p, func(pid string) bool { return runGCOverhead(p, pid) })
 	},
@@ -133,6 +138,9 @@ func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
 		f.Evidence = append(f.Evidence, stopped)
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "the CPU limit stops collections, too, so that they last longer: fix that first")
+	}
+	if share.AtLeast(p.Param(paramGCShareMost)) {
+		f.Facts = append(f.Facts, evidence.StopsMost)
 	}
 	if times == 1 {
 		f.Confidence = check.Medium

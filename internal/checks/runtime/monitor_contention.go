@@ -41,16 +41,19 @@ Measured: the time waited for locks of one class (for classes that everybody
 uses, such as java.lang.Object: at one method), as a share of the window times
 the number of threads that waited. Who holds the lock is told from a thread
 dump where one was recorded; what is done under it from the threads that are
-in the same method and do not wait. Locks that another check knows, of loggers
+in the same method and do not wait. A holder that waits for a CPU has the lock
+for longer: where CPUs are short, what the target's threads wait of the time in
+which they could run is taken off. Locks that another check knows, of loggers
 and of SecureRandom, are left to it.
 
 Fix: hold the lock for less (no I/O, no logging, no remote call under it),
 split it, or use a concurrent collection. Risk: what the lock kept together may
 come apart. Won't help: more threads; they wait, too.
 Disproof: jcmd PID Thread.print, several times: no threads are BLOCKED there.`,
-	URL:    "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/locks/package-summary.html",
-	Needs:  []metric.Metric{metric.LockProfileSamples},
-	Uses:   []metric.Metric{metric.WallProfileSamples, metric.TargetInfo, metric.JVMMonitorWaiters},
+	URL:   "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/locks/package-summary.html",
+	Needs: []metric.Metric{metric.LockProfileSamples},
+	Uses: []metric.Metric{metric.WallProfileSamples, metric.TargetInfo, metric.JVMMonitorWaiters,
+		metric.ThreadCPU, metric.ThreadRunDelay},
 	Only:   evidence.OnlyJVM,
 	Params: []*check.Param{contentionLevel, contentionWarn},
 	Run:    runMonitorContention,
@@ -151,7 +154,6 @@ func contentionFinding(p *check.Pass, prof *stacks.Profile, owners hotcode.Owner
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "lock", ID: c.name()},
 		Severity: check.Info,
-		Weight:   share.Number(),
 		Summary: fmt.Sprintf("%d threads wait %s of their time for a lock of class %s, at %s",
 			len(c.threads), share.Text(), cmp.Or(c.class, "unknown"), list[0].Name()),
 		Evidence: []quantity.Value{share, waiters},
@@ -177,9 +179,14 @@ func contentionFinding(p *check.Pass, prof *stacks.Profile, owners hotcode.Owner
 	spread := 1.96 / math.Sqrt(float64(c.count))
 	f.Notes = append(f.Notes, fmt.Sprintf("%d waits were seen: the share is known to ±%s of itself", c.count,
 		quantity.Of("", spread, quantity.Ratio).Text()))
-	if share.AtLeast(p.Param(contentionWarn)) {
+	part := evidence.HolderWaits(p)
+	f.Weight = share.Number() * (1 - part.Number())
+	switch warn := p.Param(contentionWarn); {
+	case f.Weight >= warn.Number():
 		f.Severity = check.Warning
-		evidence.WithoutThreads(p, &f, waiters.Number())
+		evidence.WithoutThreads(p, &f, waiters.Number()*(1-part.Number()))
+	case share.AtLeast(warn):
+		f.Notes = append(f.Notes, evidence.HolderWaitsText(part))
 	}
 	f.Confidence = evidence.SampledConfidence(c.count, nil)
 	return f

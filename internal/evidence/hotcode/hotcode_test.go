@@ -301,9 +301,13 @@ func TestWaitTimes(t *testing.T) {
 	r := rec(t, map[string]string{"wall": `[a tid=1|sleeping];java.lang.Thread.run_[j];com.acme.Dao.find:31_[j];java.net.SocketInputStream.socketRead0_[n] 150 15000000000
 [b tid=2|sleeping];java.lang.Thread.run_[j];java.util.concurrent.LinkedBlockingQueue.take_[j] 100 10000000000
 [c tid=3|running];java.lang.Thread.run_[j];com.acme.Shop.cart:42_[j] 100 10000000000
+[d tid=4|sleeping];java.lang.Thread.run_[j];com.acme.Shop.load:7_[j];java.lang.Thread.start0_[j];Monitor::wait_[n] 50 5000000000
 `})
 	p, _ := r.Ranked(stacks.Wall)
-	want := []WaitTime{{ForNetwork, "com.acme.Dao.find", 31, 1.5}}
+	want := []WaitTime{
+		{ForNetwork, "com.acme.Dao.find", 31, "", 1.5},
+		{ForNative, "com.acme.Shop.load", 7, "java.lang.Thread.start0", 0.5},
+	}
 	if diff := cmp.Diff(want, WaitTimes(p, OwnersOf(r), 5)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -18,8 +18,8 @@ type Hot struct {
 	// Inclusive is the time in it and all that it calls; a recursive call counts once. Of a loop it is its own time.
 	Inclusive stacks.Weight
 	// Own is the part without the further functions of the application that it calls, but with libraries and kernel.
-	Own    stacks.Weight
-	Kernel stacks.Weight // the part of Inclusive that is the kernel's
+	Own     stacks.Weight
+	Traffic stacks.Weight // the part of Inclusive that the kernel takes for sockets, waits and wake-ups; see [Traffic]
 	// Covered is the time in any function of the application, or of those that stand in for it.
 	Covered stacks.Weight
 
@@ -244,8 +244,8 @@ func (r *ranking) describe(g int) *Hot {
 		h.Name, h.Module, h.Owner = ReadableName(f), f.Module, r.ownerOf(f)
 		h.Places = append(h.Places, HotPlace{s, inner})
 		h.Inclusive.Add(s)
-		if r.Frames[s.Stack[0]].Kind == stacks.Kernel {
-			h.Kernel.Add(s)
+		if Traffic(r.Profile, s) {
+			h.Traffic.Add(s)
 		}
 		if own {
 			h.Own.Add(s)

@@ -1,6 +1,7 @@
 package hotcode
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -69,6 +70,38 @@ func Entry(p *stacks.Profile, s stacks.Sample) string {
 		return "kernel thread"
 	}
 	return ""
+}
+
+// trafficCalls are the system calls on sockets, those that wait, and those that wake: what a server does for each
+// request, whatever its code.
+var trafficCalls = []string{
+	"sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "accept", "accept4", "connect", "shutdown",
+	"socket", "epoll_wait", "epoll_pwait", "epoll_ctl", "poll", "ppoll", "select", "pselect6", "futex", "nanosleep",
+	"clock_nanosleep", "sched_yield", "io_uring_enter",
+}
+
+// Traffic tells whether the kernel works for a socket, for a wait or its end, or as it was interrupted. A call on a
+// descriptor is of a socket by the functions below it (net/socket.c). p is of the sample.
+func Traffic(p *stacks.Profile, s stacks.Sample) bool {
+	if len(s.Stack) == 0 || p.Frames[s.Stack[0]].Kind != stacks.Kernel {
+		return false
+	}
+	entry := Entry(p, s)
+	if call, ok := strings.CutSuffix(entry, "()"); ok && slices.Contains(trafficCalls, call) {
+		return true
+	}
+	for _, i := range s.Stack {
+		f := p.Frames[i]
+		switch {
+		case f.Kind != stacks.Kernel:
+			return false
+		case strings.HasPrefix(f.Name, "sock_") || strings.HasPrefix(f.Name, "__sock_"):
+			return true
+		case entry == "" && (stacks.IsSoftirq(f) || stacks.IsInterrupt(f)):
+			return true
+		}
+	}
+	return false
 }
 
 // OnTheWay tells whether a sample is of the way into the kernel or back, which is the same for each system call, and

@@ -56,11 +56,15 @@ func (c *CPU) roleOf(f stacks.Frame, inGo bool) role {
 	return c.roleOfMachine(f)
 }
 
-// roleInGo keeps Go's runtime out: it collects, schedules and allocates for its callers.
+// roleInGo keeps Go's runtime out: it collects, schedules and allocates for its callers. So does what all system calls
+// go through: who makes one is a name.
 func roleInGo(f stacks.Frame) role {
 	switch {
 	case strings.HasPrefix(f.Name, "runtime.") || strings.HasPrefix(f.Name, "internal/runtime/") ||
 		!strings.Contains(f.Name, "."):
+		return ofNobody
+	case strings.HasPrefix(f.Name, "syscall.RawSyscall") || strings.HasPrefix(f.Name, "syscall.Syscall") ||
+		strings.HasPrefix(f.Name, "runtime/internal/syscall."):
 		return ofNobody
 	case goStandard(f):
 		return standIn

@@ -261,7 +261,24 @@ type WaitTime struct {
 	For     Wait
 	Method  string  // the application's method nearest to the wait, else a library's
 	Line    int     //
+	In      string  // the native method of the JDK that they stand in, such as java.lang.Thread.start0; else empty
 	Threads float64 // that wait so at any moment, on average
+}
+
+// nativeMethod names the JDK's method in whose machine code a thread waits.
+func nativeMethod(p *stacks.Profile, owners Owners, s stacks.Sample, wait Wait) string {
+	if wait != ForNative {
+		return ""
+	}
+	for _, i := range s.Stack {
+		if f := p.Frames[i]; f.Managed() {
+			if owners.Of(f) == JDK {
+				return ReadableName(f)
+			}
+			return ""
+		}
+	}
+	return ""
 }
 
 // WaitTimes gives what threads with work wait for and where, at most n, the most first. Idle threads and those that run
@@ -271,6 +288,7 @@ func WaitTimes(p *stacks.Profile, owners Owners, n int) []WaitTime {
 		wait   Wait
 		method string
 		line   int
+		in     string
 	}
 	waits := WaitsOf(p, owners)
 	sums := stacks.Group(p, func(s stacks.Sample) site {
@@ -279,12 +297,19 @@ func WaitTimes(p *stacks.Profile, owners Owners, n int) []WaitTime {
 			return site{wait: wait}
 		}
 		f := p.Frames[s.Stack[owners.Nearest(p, s.Stack, at, nil).At]]
-		return site{wait, ReadableName(f), f.Line}
+		method, in := ReadableName(f), nativeMethod(p, owners, s, wait)
+		if in == method {
+			in = ""
+		}
+		return site{wait, method, f.Line, in}
 	})
 	var out []WaitTime
 	for _, g := range sums {
 		if g.Key.method != "" && p.Duration > 0 && len(out) < n {
-			out = append(out, WaitTime{g.Key.wait, g.Key.method, g.Key.line, float64(g.Value) / float64(p.Duration)})
+			out = append(out, WaitTime{
+				g.Key.wait, g.Key.method, g.Key.line, g.Key.in,
+				float64(g.Value) / float64(p.Duration),
+			})
 		}
 	}
 	return out
