@@ -615,6 +615,8 @@ static inline void end_wait(struct thread *t, u64 now)
 		t->wait_max_ns = ns;
 }
 
+#define TASK_DEAD 0x80 // include/linux/sched.h, since 4.14
+
 // A thread is switched by one CPU at a time, so nothing here but what threads share needs an atomic.
 SEC("tp_btf/sched_switch")
 int sched_switch(u64 *ctx)
@@ -635,6 +637,8 @@ int sched_switch(u64 *ctx)
 		if (preempted || !state_of(prev)) {
 			t->preemptions++;
 			queue(t, prev, now);
+		} else if (state_of(prev) & TASK_DEAD) {
+			t->runnable = 0; // it has ended, and waits for nothing
 		} else {
 			fall_asleep(ctx, t, prev, now);
 		}

@@ -46,6 +46,27 @@ func (t BusyThread) FullText() string {
 	return "thread " + t.Name() + " is full"
 }
 
+// FullInterpreter tells whether an interpreter of the target runs one thread at a time and has hardly time left for the
+// next. It is an error where a process of Python uses as much, and which Python it is was not read.
+func FullInterpreter(p *check.Pass, full *check.Param) (bool, error) {
+	for _, t := range BusyThreads(p) {
+		if t.TID == 0 && t.Use.AtLeast(p.Param(full)) {
+			return true, nil
+		}
+	}
+	if len(p.Info(metric.ScriptRuntime)) > 0 {
+		return false, nil
+	}
+	for _, s := range p.Info(metric.TargetInfo) {
+		pid, err := strconv.Atoi(s.Label("pid"))
+		if err == nil && s.Label("runtime") == "python" && cpusOf(p, pid) >= p.Param(full).Number() {
+			return false, check.NotAssessed("look at what script-profile says of itself (-v)",
+				"whether the interpreter is full is not known: its version was not read")
+		}
+	}
+	return false, nil
+}
+
 // BusyThreads gives the CPU time of the target's threads, and of its interpreters; empty where it was read only once.
 func BusyThreads(p *check.Pass) []BusyThread {
 	_, window, ok := Rise("", p.Counter(metric.ThreadCPU)) // less than that of the recording
@@ -53,7 +74,7 @@ func BusyThreads(p *check.Pass) []BusyThread {
 		return nil
 	}
 	out := threadTimes(p)
-	out = slices.Concat(out, interpreterTimes(p, out))
+	out = slices.Concat(out, interpreterTimes(p, out, window.Number()))
 	for i := range out {
 		t := &out[i]
 		t.Use = quantity.Of("CPU time", t.Seconds, quantity.Seconds).Per(window).As(quantity.CPUs).
@@ -64,9 +85,9 @@ func BusyThreads(p *check.Pass) []BusyThread {
 	return out
 }
 
-// interpreterTimes adds up the threads of each process whose interpreter runs one at a time, apart from what libraries
-// of machine code do beside it.
-func interpreterTimes(p *check.Pass, threads []BusyThread) (out []BusyThread) {
+// interpreterTimes adds up the threads of each process whose interpreter runs one at a time, with what libraries of
+// machine code do beside it.
+func interpreterTimes(p *check.Pass, threads []BusyThread, window float64) (out []BusyThread) {
 	for _, pid := range OneAtATime(p) {
 		sum := BusyThread{PID: pid}
 		for _, t := range threads {
@@ -79,10 +100,20 @@ func interpreterTimes(p *check.Pass, threads []BusyThread) (out []BusyThread) {
 			}
 		}
 		if len(sum.Threads) > 1 {
+			sum.Seconds = max(sum.Seconds, cpusOf(p, pid)*window) // with threads that came and went between readings
 			out = append(out, sum)
 		}
 	}
 	return out
+}
+
+// cpusOf is what one process of the target uses; it may be read over a longer time than its threads.
+func cpusOf(p *check.Pass, pid int) float64 {
+	used, span, ok := Rise("", p.Counter(metric.ProcessCPU, "pid", strconv.Itoa(pid)))
+	if !ok {
+		return 0
+	}
+	return used.Number() / span.Number()
 }
 
 func threadTimes(p *check.Pass) []BusyThread {

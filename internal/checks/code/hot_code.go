@@ -50,8 +50,8 @@ var (
 	}
 	hotTraffic = &check.Param{
 		Name: "traffic", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the function's time, in the kernel for sockets, waits and wake-ups: a server at full load has half " +
-			"of its time there, whatever its code",
+		Why: "of the function's time, for answers, and in the kernel for sockets, waits and wake-ups: a server at " +
+			"full load has half of its time there, whatever its code",
 	}
 	hotAll = &check.Param{
 		Name: "all", Default: 0.9, Unit: quantity.Ratio,
@@ -105,8 +105,8 @@ fact. It is a fact too of programs that compress, compile, encode or compute
 checksums for nobody who waits: such a job uses what it is given. It is one of a
 function that nearly all of the program's work goes through and that has its
 time in many calls, as the handler of a server has at full load. And where most
-of the time is the kernel's work on sockets, waits and wake-ups, the rules about
-those come first. What else a function asks of the kernel, such as files, memory
+of the time goes into writing answers, and into the kernel's work on sockets,
+waits and wake-ups, it is what any server does. What else a function asks of the kernel, such as files, memory
 or new processes, is its own.
 
 Fix: do less of it: another algorithm, an answer that is kept, work that is left

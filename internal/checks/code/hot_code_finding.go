@@ -67,7 +67,7 @@ func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	whole := hotSeconds(h.Inclusive)
 	traffic := hotSeconds(h.Traffic).Per(whole)
 	if traffic.AtLeast(p.Param(hotTraffic)) {
-		return traffic.Text() + " of it is the kernel's work on sockets, waits and wake-ups: fewer of them come first"
+		return traffic.Text() + " of it goes into answers, sockets, waits and wake-ups, as with any server at full load"
 	}
 	if t.cpu.Event == stacks.Script && t.cpu.Kernel > 0 { // whose samples do not show what the kernel does
 		kernel := quantity.Of("", t.cpu.System, quantity.Seconds).Per(quantity.Of("", t.cpu.Kernel, quantity.Seconds))

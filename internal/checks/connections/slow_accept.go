@@ -18,6 +18,11 @@ var (
 		Why: "of the time in which its threads have work: a program that runs, or waits for a CPU, for most of it " +
 			"accepts late because of that, and other checks tell why",
 	}
+	paramSlowAcceptFull = &check.Param{
+		Name: "full", Default: 0.75, Unit: quantity.CPUs,
+		Why: "of an interpreter that runs one thread at a time: the thread that accepts waits for its turn like all " +
+			"others",
+	}
 	paramSlowAcceptLooks = &check.Param{
 		Name: "looks", Default: 5, Unit: "looks",
 		Why: "connections that wait at each of so many looks a second apart are no burst",
@@ -37,7 +42,8 @@ connections that its configuration allows is there.
 Measured: the length of the accept queue at each look, and how many connections
 were established in the window. The one over the other is how long a connection
 waits at least (Little's law). The threads' states tell that the program neither
-runs nor waits for a CPU meanwhile. It is critical where the queue overflows.
+runs nor waits for a CPU meanwhile, and that no interpreter is full which runs
+one thread at a time. It is critical where the queue overflows.
 
 Fix: more workers or connections (pm.max_children, workers, -c, maxconn), or
 make that faster for which the workers wait. Won't help: a longer backlog; more
@@ -47,8 +53,9 @@ clients wait then, and longer. Disproof: Recv-Q of ss -ltn is 0 at most looks.`,
 	Uses: append([]metric.Metric{
 		metric.ProcessCPU, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadCPU, metric.ThreadRunDelay,
 		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ListenOverflows, metric.ListenerBacklog,
+		metric.ScriptRuntime, metric.TargetInfo,
 	}, evidence.RequestMetrics()...),
-	Params: []*check.Param{paramSlowAcceptWait, paramSlowAcceptBusy, paramSlowAcceptLooks},
+	Params: []*check.Param{paramSlowAcceptWait, paramSlowAcceptBusy, paramSlowAcceptFull, paramSlowAcceptLooks},
 	Run:    runSlowAccept,
 }
 
@@ -61,6 +68,9 @@ func runSlowAccept(p *check.Pass) error {
 		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
 	}
 	p.Read(quantity.Of("connections that wait to be accepted at every look", 0, quantity.Connections))
+	if full, err := evidence.FullInterpreter(p, paramSlowAcceptFull); full || err != nil {
+		return err
+	}
 	for _, q := range evidence.NeverEmpty(p, p.Param(paramSlowAcceptLooks).Number()) {
 		queue := q.Queue.Named("connections that wait to be accepted, mean")
 		if f, ok := slowAcceptFinding(p, l, q.Address, queue); ok {

@@ -24,6 +24,15 @@ var (
 		Why: "to the target: of one that always wants a CPU it is the share from which on steal is a warning; one " +
 			"that wants little waits for other things nearly all of its time",
 	}
+	stealRequests = &check.Param{
+		Name: "requests", Default: 0.1, Unit: quantity.Ratio,
+		Why: "of the time of a request: a tenth of a response time is seen, less is not",
+	}
+	stealIdle = &check.Param{
+		Name: "idle", Default: 0.1, Unit: quantity.Ratio,
+		Why: "of the CPUs, neither busy nor stolen: with less of it requests queue for CPUs, and what is stolen is " +
+			"work that is not done",
+	}
 )
 
 var cpuSteal = &check.Check{
@@ -39,17 +48,18 @@ The check takes steal as a share of the wall time of all CPUs. Steal is not coun
 report. A stopped CPU stops whatever it was doing, locks and interrupts included. Where a target is named, the harm is
 what it loses: the CPU time that it wants (what its threads used, and what they waited for a CPU), times the share of
 all wanted time that was stolen. It is ranked by that share, among what the target does with the time that it gets. A
-target that wants little loses little, and steal is no more than information.
+target that wants little loses little, and steal is no more than information. So it is where CPUs are idle, and what
+the target loses is hardly a part of the time of the requests in progress: they wait for something else.
 
 Fixes: another host or instance type, dedicated CPUs, fewer virtual CPUs than physical ones. Won't help: more virtual
 CPUs on a full host. Disproof: vmstat 1 shows st near 0.`,
 	URL:   "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
 	Needs: []metric.Metric{metric.CPUSeconds},
-	Uses: []metric.Metric{
+	Uses: append([]metric.Metric{
 		metric.HostInfo, metric.ThreadRunDelay, metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessInfo,
 		metric.ProcessStart, metric.TargetInfo, metric.CgroupCPU,
-	},
-	Params: []*check.Param{stealWarn, stealCritical, stealLost},
+	}, evidence.RequestMetrics()...),
+	Params: []*check.Param{stealWarn, stealCritical, stealLost, stealRequests, stealIdle},
 	Run:    runCPUSteal,
 }
 
@@ -91,9 +101,27 @@ func runCPUSteal(p *check.Pass) error {
 			f.Severity = check.Info
 			f.Notes = append(f.Notes, "it hardly harms the target, which wants little CPU time")
 		}
+		stealOfRequests(p, &f, all, share, lost)
 	}
 	p.Report(f)
 	return nil
+}
+
+// stealOfRequests lowers the finding where CPUs are idle and what the target loses is hardly a part of the time of its
+// requests: of so many in progress at any moment as many wait for the hypervisor (J. Little, Operations Research 9,
+// 1961).
+func stealOfRequests(p *check.Pass, f *check.Finding, all evidence.CPUTime, share, lost quantity.Value) {
+	r, ok := evidence.RequestsOf(p)
+	idle := quantity.Of("neither busy nor stolen", 1-all.Load().Number()-share.Number(), quantity.Ratio)
+	if !ok || idle.Below(p.Param(stealIdle)) {
+		return
+	}
+	part := lost.Per(r.InProgress).As(quantity.Ratio).Named("of the time of a request, what the hypervisor takes")
+	f.Evidence = append(f.Evidence, part)
+	f.Weight = min(f.Weight, part.Number())
+	if part.Below(p.Param(stealRequests)) {
+		f.Severity = check.Info
+	}
 }
 
 // stolenFromTarget is how many CPUs the hypervisor took from the target: the steal's share of all time in which CPUs

@@ -52,8 +52,9 @@ come apart. Won't help: more threads; they wait, too.
 Disproof: jcmd PID Thread.print, several times: no threads are BLOCKED there.`,
 	URL:   "https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/concurrent/locks/package-summary.html",
 	Needs: []metric.Metric{metric.LockProfileSamples},
-	Uses: []metric.Metric{metric.WallProfileSamples, metric.TargetInfo, metric.JVMMonitorWaiters,
-		metric.ThreadCPU, metric.ThreadRunDelay},
+	Uses: []metric.Metric{
+		metric.WallProfileSamples, metric.TargetInfo, metric.JVMMonitorWaiters, metric.ThreadCPU, metric.ThreadRunDelay,
+	},
 	Only:   evidence.OnlyJVM,
 	Params: []*check.Param{contentionLevel, contentionWarn},
 	Run:    runMonitorContention,

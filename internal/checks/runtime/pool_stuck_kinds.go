@@ -213,3 +213,45 @@ var stuckKindsInGo = map[hotcode.Wait]*stuckKind{
 		disproof: "the limit is what the program is for.",
 	},
 }
+
+// stuckKindsInPython are what to say of threads of Python that have a request in hand.
+var stuckKindsInPython = map[hotcode.Wait]*stuckKind{
+	hotcode.ForSleep: {
+		what: "sleep",
+		cures: []stuckCure{{
+			action: "Take the sleep out of what a thread does for a request: wait for what it waits for, or plan the " +
+				"next attempt with a timer.",
+			risk: "what is tried again without a pause is asked more often",
+		}, {
+			action: "If the line calls SQLite, it sleeps while another connection writes: PRAGMA journal_mode=WAL, " +
+				"short transactions, one writer.",
+			risk: "WAL needs all processes on one host",
+		}},
+		placebos: []string{"More CPUs: nobody computes meanwhile.", "More threads: they sleep, too."},
+		disproof: "the sleep is what the request is for.",
+	},
+	hotcode.ForFuture: {
+		what: "wait for the result of a pool",
+		cures: []stuckCure{{
+			action: "Give the pool as many workers as requests wait for it (max_workers, processes), if what they " +
+				"wait for can take more; or make what they do shorter.",
+			risk:   "what the workers ask is asked more at once",
+			before: "pool = ThreadPoolExecutor(2)",
+			after:  "pool = ThreadPoolExecutor(40)",
+		}, {
+			action: "Wait with a limit (result(timeout=2)), and answer that it is too late.",
+			risk:   "a late result becomes none",
+		}},
+		placebos: []string{"More threads that serve: they wait for the same workers."},
+		disproof: "another second finds workers of the pool without work.",
+	},
+	hotcode.ForThreads: {
+		what: "wait for other threads to end",
+		cures: []stuckCure{{
+			action: "Find what the others do meanwhile: the slowest of them is the time of all.",
+			risk:   "none",
+		}},
+		placebos: []string{"More CPUs, where the others wait."},
+		disproof: "another second finds the threads elsewhere.",
+	},
+}

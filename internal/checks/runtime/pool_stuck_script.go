@@ -24,7 +24,7 @@ type scriptPool struct {
 
 // runStuckScript is the check for Python, where no frame tells whether a worker has work: a pool is stuck where all of
 // its threads wait nearly all the time, as often as requests come, and more requests are in progress than it has
-// threads. The others wait for one of these. It is stuck as well where most of the time of requests is a sleep, by
+// threads. The others wait for one of these. It is stuck as well where most of the time of requests is one wait, by
 // frames of a server that has one in hand.
 func runStuckScript(p *check.Pass) error {
 	w, err := evidence.WaitingOf(p)
@@ -45,7 +45,7 @@ func runStuckScript(p *check.Pass) error {
 		waited := quantity.Of("waited", float64(pool.waited())/1e9, quantity.Seconds).
 			Per(quantity.Of("their time", float64(pool.all)/1e9, quantity.Seconds)).
 			Named("of the time of %s", name)
-		if f, asleep := pool.asleep(p, w, name); asleep {
+		if f, ok := pool.inHand(p, w, name); ok {
 			p.Report(f)
 			continue
 		}
@@ -106,41 +106,34 @@ func (pool *scriptPool) keepsPace(p *check.Pass, w *evidence.Waiting) bool {
 	return requests > 0 && waits/requests >= pace && requests/waits >= pace
 }
 
-// asleep finds that requests are slow, and most of their time is a sleep of threads that have one in hand.
-func (pool *scriptPool) asleep(p *check.Pass, w *evidence.Waiting, name string) (check.Finding, bool) {
+// inHand finds that requests are slow, and most of their time is one kind of wait of threads that have one in hand.
+func (pool *scriptPool) inHand(p *check.Pass, w *evidence.Waiting, name string) (f check.Finding, ok bool) {
 	var hits []evidence.Hit
-	for _, hit := range pool.hits[hotcode.ForSleep] {
-		if request, _ := w.Waits.Serves(hit.Sample); request {
-			hits = append(hits, hit)
+	var wait hotcode.Wait
+	for _, is := range slices.Sorted(maps.Keys(stuckKindsInPython)) {
+		served := slices.DeleteFunc(slices.Clone(pool.hits[is]), func(h evidence.Hit) bool {
+			request, _ := w.Waits.Serves(h.Sample)
+			return !request
+		})
+		if evidence.Weigh(served).Value > evidence.Weigh(hits).Value {
+			hits, wait = served, is
 		}
 	}
 	if len(hits) == 0 || w.Duration <= 0 {
-		return check.Finding{}, false
+		return f, false
 	}
-	slept := evidence.Weigh(hits)
+	kind, spent := stuckKindsInPython[wait], evidence.Weigh(hits)
 	at := evidence.Culprits(w.Profile, w.Owners, hits, nil)[0]
-	stand := w.Threads(fmt.Sprintf("threads of %s that sleep, mean", name), slept.Value)
-	f := check.Finding{
+	stand := w.Threads(fmt.Sprintf("threads of %s that %s, mean", name, kind.what), spent.Value)
+	f = check.Finding{
 		Subject:  check.Subject{Kind: "pool", ID: name},
-		Weight:   float64(slept.Value) / float64(max(pool.all, 1)),
-		Summary:  fmt.Sprintf("%s of %s sleep at %s", stand.Text(), name, at.Name()),
-		Evidence: []quantity.Value{stand}, Facts: factsOf(hotcode.ForSleep),
-		Notes: []string{strings.Join(at.Path, " ← ")},
-		Remedies: []check.Remedy{{
-			Action: "Take the sleep out of what a thread does for a request: wait for what it waits for, or plan the " +
-				"next attempt with a timer.",
-			Risk:   "what is tried again without a pause is asked more often",
-			Effect: stand.Label() + ": from " + stand.Text() + " to none",
-		}, {
-			Action: "If the line calls SQLite, it sleeps while another connection writes: PRAGMA journal_mode=WAL, " +
-				"short transactions, one writer.",
-			Risk:   "WAL needs all processes on one host",
-			Effect: "readers and the writer wait no more for each other",
-		}},
-		Placebos: []string{"More CPUs: nobody computes meanwhile.", "More threads: they sleep, too."},
-		Disproof: "the sleep is what the request is for.",
+		Weight:   float64(spent.Value) / float64(max(pool.all, 1)),
+		Summary:  fmt.Sprintf("%s of %s %s at %s", stand.Text(), name, kind.what, at.Name()),
+		Evidence: []quantity.Value{stand}, Facts: factsOf(wait),
+		Notes:    []string{strings.Join(at.Path, " ← ")},
+		Remedies: kind.remedies(stand), Placebos: kind.placebos, Disproof: kind.disproof,
 	}
-	f.Confidence = evidence.SampledConfidence(slept.Count, nil)
+	f.Confidence = evidence.SampledConfidence(spent.Count, nil)
 	f.Marks = evidence.MarksOf(w.Event, hits)
 	return f, evidence.Noticed(p, &f, stand, stuckRequest)
 }

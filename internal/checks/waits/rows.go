@@ -55,7 +55,7 @@ func rows() []row {
 			},
 		},
 		{
-			name: "dns-slow", stage: check.Path,
+			name: "dns-slow", stage: check.Path, blocks: true,
 			doc: "Threads wait for a name server\n\n" +
 				"A name is looked up before each new connection where nothing keeps the answer. A server\n" +
 				"in resolv.conf that does not answer costs 5 s for each name before the next is asked." + measured +

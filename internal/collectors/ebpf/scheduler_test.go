@@ -65,12 +65,18 @@ func TestSleeps(t *testing.T) {
 		preempted = preemptions(t, tid) - before
 	}()
 	<-done
+	const after = time.Second // its end, from where on it waits for nothing
+	time.Sleep(after)
 	rec := o.done()
 	p, ok := rec.Profile(stacks.OffCPU)
 	if !ok {
 		t.Fatal("no profile")
 	}
-	slept := p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == tid }).
+	all := p.Filter(func(s stacks.Sample) bool { return p.ThreadOf(s).ID == tid })
+	if got := time.Duration(all.Total().Value); got > took+after/2 {
+		t.Errorf("it waited %v, and lived for %v", got, took)
+	}
+	slept := all.
 		Containing(p.Set(func(f stacks.Frame) bool {
 			return f.Kind == stacks.Kernel &&
 				strings.Contains(f.Name, "nanosleep")

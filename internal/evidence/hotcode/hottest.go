@@ -19,7 +19,7 @@ type Hot struct {
 	Inclusive stacks.Weight
 	// Own is the part without the further functions of the application that it calls, but with libraries and kernel.
 	Own     stacks.Weight
-	Traffic stacks.Weight // the part of Inclusive that the kernel takes for sockets, waits and wake-ups; see [Traffic]
+	Traffic stacks.Weight // the part of Inclusive that goes into sockets, waits and wake-ups; see [Traffic]
 	// Covered is the time in any function of the application, or of those that stand in for it.
 	Covered stacks.Weight
 
@@ -244,7 +244,7 @@ func (r *ranking) describe(g int) *Hot {
 		h.Name, h.Module, h.Owner = ReadableName(f), f.Module, r.ownerOf(f)
 		h.Places = append(h.Places, HotPlace{s, inner})
 		h.Inclusive.Add(s)
-		if Traffic(r.Profile, s) {
+		if Traffic(r.Profile, s.Stack[:inner]) {
 			h.Traffic.Add(s)
 		}
 		if own {

@@ -21,7 +21,7 @@ var pythonWaits = waitTable{
 			"py::*:*gunicorn/arbiter.py", "py::*:*uvicorn/*", "py::*:*waitress/*", "py::*:*cheroot/*",
 			// Workers at their queues.
 			"py::_worker:*concurrent/futures/thread.py", "py::worker:*multiprocessing/pool.py",
-			"py::*:*multiprocessing/pool.py", "py::*_feed:*multiprocessing/queues.py",
+			"py::Pool._*:*multiprocessing/pool.py", "py::*_feed:*multiprocessing/queues.py",
 		)},
 		{ForPool, ParsePatterns(
 			"py::*Semaphore.acquire:*threading.py", "py::*_get_conn:*urllib3/connectionpool.py",
@@ -32,6 +32,7 @@ var pythonWaits = waitTable{
 		{ForQueue, ParsePatterns("py::*put:*/queue.py", "py::*put:*multiprocessing/queues.py")},
 		{ForFuture, ParsePatterns(
 			"py::*result:*concurrent/futures/_base.py", "py::*wait:*concurrent/futures/_base.py",
+			"py::Pool.*:*multiprocessing/pool.py", "py::*Result.*:*multiprocessing/pool.py",
 		)},
 		{ForThreads, ParsePatterns(
 			"py::*join:*threading.py", "py::*_wait_for_tstate_lock:*threading.py", "py::*Barrier.*:*threading.py",

@@ -173,10 +173,23 @@ func (i *Info) HeldBack() bool {
 }
 
 // Asked reports whether the connection has sent something since it last received, so that a client waits for an answer.
-func (i *Info) Asked() bool { return unanswered(i.LastDataSent, i.LastDataRecv, i.Last == Self) }
+func (i *Info) Asked() bool { return unanswered(i.LastDataSent, i.LastDataRecv, i.last() == Self) }
 
 // Owes reports whether the connection has received something since it last sent, so that a server owes an answer.
-func (i *Info) Owes() bool { return unanswered(i.LastDataRecv, i.LastDataSent, i.Last == Peer) }
+func (i *Info) Owes() bool { return unanswered(i.LastDataRecv, i.LastDataSent, i.last() == Peer) }
+
+// last is the side that has spoken last. Where the other has not spoken at all, its time is that of the connection's
+// beginning, which is that of the first request, too, where a client asks at once.
+func (i *Info) last() Side {
+	switch {
+	case !i.HasDataSegs():
+	case i.DataSegsIn > 0 && i.DataSegsOut == 0:
+		return Peer
+	case i.DataSegsOut > 0 && i.DataSegsIn == 0:
+		return Self
+	}
+	return i.Last
+}
 
 // unanswered reports whether what came so many milliseconds ago waits for something back, where the last of that was so
 // long ago. Both are of one tick, of 1 to 10 ms, where the next request follows an answer at once; whether it did is
