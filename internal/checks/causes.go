@@ -279,6 +279,10 @@ func Causes() check.Causes {
 			Why: "the function is most of what the thread does",
 		},
 		{
+			Cause: "gil-contention", Effect: "lock-held",
+			Why: "to the kernel the interpreter's lock is one like any other",
+		},
+		{
 			Cause: "interpreter-gc", Effect: "gil-contention", If: evidence.OwnsCPU,
 			Why: "who collects has the interpreter's lock",
 		},

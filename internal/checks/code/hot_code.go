@@ -305,6 +305,10 @@ func hotFullOf(p *check.Pass, t *hotTarget) string {
 	if w, works := hotWorkOf(p, t, hotBusiest(t)); works {
 		return w.text()
 	}
+	_, part, known := evidence.OfHost(p, t.used)
+	if _, short := hotShort(p); short && known && part.AtLeast(p.Param(hotPart)) {
+		return hotShortText
+	}
 	return ""
 }
 

@@ -163,13 +163,23 @@ func hotFullHarm(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
 		harm.evidence = []quantity.Value{busy, part}
 		return harm
 	}
-	if r, read := evidence.RunnableOf(p); read && r.WaitShare().AtLeast(p.Param(hotWaiting)) &&
-		part.AtLeast(p.Param(hotPart)) {
-		harm.text = "its threads wait for a CPU for longer than they run"
-		harm.evidence = []quantity.Value{r.WaitShare(), part}
+	if waits, short := hotShort(p); short && part.AtLeast(p.Param(hotPart)) {
+		harm.text = hotShortText
+		harm.evidence = []quantity.Value{waits, part}
 	}
 	return harm
 }
+
+// hotShort tells that CPUs are short, though not full: the target's threads wait for one for longer than they run.
+func hotShort(p *check.Pass) (waits quantity.Value, ok bool) {
+	r, ok := evidence.RunnableOf(p)
+	if !ok {
+		return waits, false
+	}
+	return r.WaitShare(), r.WaitShare().AtLeast(p.Param(hotWaiting))
+}
+
+const hotShortText = "its threads wait for a CPU for longer than they run"
 
 // hotUsedUp is what a program's use of all that it may use comes to.
 const hotUsedUp = "the program has no more CPU time to use"

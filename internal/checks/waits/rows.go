@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 )
 
@@ -55,7 +56,7 @@ func rows() []row {
 			},
 		},
 		{
-			name: "dns-slow", stage: check.Path, blocks: true,
+			name: "dns-slow", stage: check.Path, blocks: true, inGo: hotcode.ForName,
 			doc: "Threads wait for a name server\n\n" +
 				"A name is looked up before each new connection where nothing keeps the answer. A server\n" +
 				"in resolv.conf that does not answer costs 5 s for each name before the next is asked." + measured +
@@ -64,11 +65,11 @@ func rows() []row {
 				"threads. Disproof: dig @SERVER NAME answers at once.",
 			url:  "https://man7.org/linux/man-pages/man5/resolv.conf.5.html",
 			is:   ledger.Place.DNS,
-			what: func(p ledger.Place) string { return "waiting for the name server " + p.On },
+			what: func(p ledger.Place) string { return "waiting for " + nameServer(p) },
 			remedies: func(p ledger.Place) []check.Remedy {
 				return []check.Remedy{{
-					Action: "See whether " + p.On + " answers; take it out of /etc/resolv.conf or put one first that " +
-						"does.",
+					Action: "See whether " + nameServer(p) + " answers; take it out of /etc/resolv.conf or put one " +
+						"first that does.",
 					Risk:   "another server may not know internal names",
 					Effect: "time waited for names falls to that of the answer",
 				}, {
@@ -78,8 +79,8 @@ func rows() []row {
 			},
 			placebos: []string{"More threads: they wait for the same server."},
 			disproof: func(_ *ledger.Pool, p ledger.Place) string {
-				return "dig @" + strings.TrimSuffix(p.On, ":53") + " for a name that the program uses answers within " +
-					"milliseconds."
+				return "dig @" + cmp.Or(strings.TrimSuffix(p.On, ":53"), "SERVER") + " for a name that the program " +
+					"uses answers within milliseconds."
 			},
 		},
 		{
@@ -228,4 +229,12 @@ func rows() []row {
 			},
 		},
 	}
+}
+
+// nameServer names the one that is asked, where that is known.
+func nameServer(p ledger.Place) string {
+	if p.On == "" {
+		return "a name server of /etc/resolv.conf"
+	}
+	return "the name server " + p.On
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
@@ -39,6 +40,8 @@ type row struct {
 	// (stopThreadedIO in networking.c), and all of them for the whole window at one is how the spare ones of several
 	// processes wait to take over.
 	contended bool
+	// inGo is the wait of goroutines that is of this kind, where no thread waits for it; empty for none.
+	inGo hotcode.Wait
 	// ofJobs says that jobs, which nobody waits for, are made of such waits: only a server's are a fault.
 	ofJobs bool
 }
@@ -87,7 +90,7 @@ func (r row) check() *check.Check {
 		Needs: []metric.Metric{metric.ThreadStateTime},
 		Uses: append([]metric.Metric{
 			metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
-			metric.ProcessCPU, metric.JVMInfo,
+			metric.ProcessCPU, metric.JVMInfo, metric.GoRuntime, metric.GoroutineProfileSamples,
 		}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 		Params: list,
 		Run:    func(p *check.Pass) error { return r.run(p, params{share, threads, occupied, request, waiters}) },
@@ -124,6 +127,9 @@ func (r row) run(p *check.Pass, limits params) error {
 	}
 	if !read {
 		p.Read(quantity.Of(r.label(), 0, quantity.Seconds))
+	}
+	if r.inGo != "" {
+		r.ofGoroutines(p, limits)
 	}
 	return nil
 }

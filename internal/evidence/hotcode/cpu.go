@@ -29,7 +29,7 @@ type CPU struct {
 func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 	if c, ok := ScriptsOf(rec); ok {
 		t, counted := usage.OfTarget(rec)
-		if !counted || c.Sampled() >= mostly*t.Used.Sum()*c.Window/t.Window {
+		if !counted || c.inScripts() >= mostly*t.Used.Sum()*c.Window/t.Window {
 			return c, true
 		}
 	}
@@ -80,6 +80,12 @@ func ScriptsOf(rec *recording.Recording) (c *CPU, ok bool) {
 		pids[s.Label("pid")] = true
 	}
 	return cpuOf(rec, p, pids), true
+}
+
+// inScripts is the time in functions of scripts. Threads of an interpreter that run none, such as those of libuv, are
+// in its profile without a stack.
+func (c *CPU) inScripts() float64 {
+	return seconds(c.Filter(func(s stacks.Sample) bool { return len(s.Stack) > 0 }).Total())
 }
 
 // BusiestOf gives the CPU time of the process that has the most of it in the samples of all CPUs; ok is false without

@@ -33,6 +33,7 @@ func TestPattern(t *testing.T) {
 		{"libz.so*!*", stacks.Frame{Name: "deflate", Module: "libzip.so", Kind: stacks.Native}, false},
 		{"ObjectMonitor::enter", stacks.Frame{Name: "ObjectMonitor::enter(JavaThread*)", Kind: stacks.Native}, true},
 		{"crypto/tls.(*Conn).Handshake", stacks.Frame{Name: "crypto/tls.(*Conn).Handshake", Kind: stacks.Native}, true},
+		{"n::*::Zlib::*", stacks.Frame{Name: "n::(anonymous namespace)::Zlib::Work(int)", Kind: stacks.Native}, true},
 		{"crypto/tls.(*Conn).Read", stacks.Frame{Name: "crypto/tls.(*Conn).Handshake", Kind: stacks.Native}, false},
 	} {
 		if got := ParsePattern(tc.pattern).Frame(tc.frame); got != tc.want {

@@ -31,16 +31,25 @@ func ParsePatterns(texts ...string) []Pattern {
 }
 
 // Frame reports whether the pattern matches a frame. Parameters of a C++ function are no part of its name: some
-// profilers write them. The parenthesis of a Go method's receiver, behind a dot, is.
+// profilers write them. The parenthesis of a Go method's receiver, behind a dot, is, and that of a namespace of C++
+// without a name, behind a colon.
 func (p Pattern) Frame(f stacks.Frame) bool {
 	if p.ofModule && !p.module.match(f.Module) {
 		return false
 	}
-	name := f.Name
-	if i := strings.IndexByte(name, '('); i > 0 && name[i-1] != '.' && !f.Managed() {
-		name = name[:i]
+	if f.Managed() {
+		return p.name.match(f.Name)
 	}
-	return p.name.match(name)
+	return p.name.match(withoutParameters(f.Name))
+}
+
+func withoutParameters(name string) string {
+	for i := 1; i < len(name); i++ {
+		if name[i] == '(' && name[i-1] != '.' && name[i-1] != ':' {
+			return name[:i]
+		}
+	}
+	return name
 }
 
 // Text reports whether the pattern matches the name of a class or thread.

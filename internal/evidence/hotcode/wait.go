@@ -18,6 +18,8 @@ const (
 	ForQueue   Wait = "room in a queue"
 	ForItem    Wait = "an item of a queue" // of a thread that serves a request; others at a queue are idle
 	ForNetwork Wait = "the network"
+	ForName    Wait = "a name server" // of goroutines: a thread's is known by the port that it asks
+	ForGC      Wait = "the collector" // of garbage, of goroutines that are to help it
 	ForLock    Wait = "a lock"
 	ForFuture  Wait = "another thread's result"
 	ForThreads Wait = "other threads to get there" // at a latch, a barrier, a join

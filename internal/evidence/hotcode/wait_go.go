@@ -24,6 +24,7 @@ var goWaits = waitTable{
 			"github.com/*redis*/internal/pool.(*ConnPool).*", "github.com/gomodule/redigo/redis.(*Pool).*",
 			"go.mongodb.org/mongo-driver*.(*pool).checkOut", "github.com/valyala/fasthttp.(*HostClient).acquireConn",
 		)},
+		{ForGC, ParsePatterns("runtime.gcAssistAlloc*", "runtime.gcMarkDone", "runtime.gcStart", "runtime.GC")},
 		{ForPermit, ParsePatterns("golang.org/x/time/rate.(*Limiter).Wait*", "go.uber.org/ratelimit.*")},
 		{Idle, ParsePatterns(
 			// Servers at accept and at the next request of a connection.
@@ -43,8 +44,9 @@ var goWaits = waitTable{
 			"github.com/*redis*/internal/pool.(*ConnPool).reaper*",
 		)},
 		{Idle, ParsePatterns("os/signal.*")},
+		{ForName, ParsePatterns("net.(*Resolver).*")},
 		{ForNetwork, ParsePatterns(
-			"net/http.(*persistConn).roundTrip", "net/http.(*Transport).getConn", "net.(*Resolver).*",
+			"net/http.(*persistConn).roundTrip", "net/http.(*Transport).getConn",
 			"net.(*Dialer).*", "google.golang.org/grpc.*Invoke", "google.golang.org/grpc.(*clientStream).*",
 			"google.golang.org/grpc/internal/transport.(*recvBufferReader).*", "net/rpc.(*Client).Call",
 			"net/http.(*http2clientStream).*", "net/http.(*http2Transport).*", "golang.org/x/net/http2.(*Transport).*",
