@@ -106,6 +106,7 @@ func Causes() check.Causes {
 			Why: "a loop that waits for an answer asks for nothing else meanwhile",
 		},
 		{Cause: "pool-exhausted", Effect: "held-requests", Why: "they wait inside it for what is lent out"},
+		{Cause: "file-lock-wait", Effect: "held-requests", Why: "they wait inside it for the lock on the file"},
 		{Cause: "lock-contention", Effect: "held-requests", Why: "they wait inside it for the lock"},
 		{Cause: "queue-bound", Effect: "held-requests", Why: "they wait inside it for room in the queue"},
 		{Cause: "pool-stuck", Effect: "held-requests", Why: "they wait inside it where the pool stands"},
@@ -128,6 +129,10 @@ func Causes() check.Causes {
 		{Cause: "fd-limit", Effect: "slow-accept", Why: "accept() fails without a descriptor, and the queue stays"},
 		{Cause: "target-stopped", Effect: "slow-accept", Why: "a program that is stopped accepts nothing"},
 		{Cause: "slow-reader", Effect: "slow-accept", Why: "workers that wait for the reader accept nothing meanwhile"},
+		{
+			Cause: "file-lock-wait", Effect: "slow-accept",
+			Why: "workers that wait for the lock accept nothing meanwhile",
+		},
 		{
 			Cause: "slow-accept", Effect: "accept-queue-overflow",
 			Why: "a queue from which hardly a connection is taken is full soon",
