@@ -108,11 +108,17 @@ func (w *Waiting) readNext(p *check.Pass, site *WaitSite) bool {
 	return 2*reads > site.Inside && w.Threads("", reads).Number() > 2*AskingConnections(p).Number()
 }
 
+// leastHolders is how many goroutines have what others wait to receive, where it is lent: while one waits, all of it
+// is, so that one has it at any moment. Half of one is what looks at a goroutine that runs may miss. Fewer came past a
+// channel that somebody else sends to, such as a timer.
+const leastHolders = 0.5
+
 // isLease tells of a site at a channel whether it is a lease, whose holders' method it notes.
 func (w *Waiting) isLease(site *WaitSite) bool {
 	for _, method := range append([]string{site.Method}, site.callers[:min(len(site.callers), 2)]...) {
 		inside, held := w.heldIn(method, site.Wait)
-		if held > 0 && float64(held) >= mostHeld*float64(inside) {
+		lent := site.Wait != hotcode.ForItem || w.IsJava() || w.Threads("", inside).Number() >= leastHolders
+		if lent && held > 0 && float64(held) >= mostHeld*float64(inside) {
 			site.Holder, site.Inside = method, inside
 			return true
 		}
