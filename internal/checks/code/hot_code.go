@@ -93,9 +93,10 @@ be assessed.
 It is a warning where something waits for that code: a thread that does hardly
 anything else uses a CPU of its own, or waits for it behind others, or the
 program fills the CPUs that it may use, or most of the CPUs of a host that are
-full, or its threads wait for a CPU for longer than they run, or requests wait while no more than the same few threads run at a time, as
-with GOMAXPROCS. Where requests wait inside the program, a thread counts as full
-that is used for three quarters. It is a warning as well where nothing is full,
+full, or its threads wait for a CPU for longer than they run, or requests wait
+while no more than the same few threads run at a time, as with GOMAXPROCS. Where
+requests wait inside the program, a thread counts as full that is used for three
+quarters. It is a warning as well where nothing is full,
 and a piece of a server's work computes for long in that code: who asked waits
 that long, however idle the machine is. How long is at least the CPU time of the
 threads over their waits, and at least the CPU time over the segments with data
@@ -106,8 +107,8 @@ checksums for nobody who waits: such a job uses what it is given. It is one of a
 function that nearly all of the program's work goes through and that has its
 time in many calls, as the handler of a server has at full load. And where most
 of the time goes into writing answers, and into the kernel's work on sockets,
-waits and wake-ups, it is what any server does. What else a function asks of the kernel, such as files, memory
-or new processes, is its own.
+waits and wake-ups, it is what any server does. What else a function asks of the
+kernel, such as files, memory or new processes, is its own.
 
 Fix: do less of it: another algorithm, an answer that is kept, work that is left
 out. Where one thread is full, more threads for it. Won't help: more CPUs for one

@@ -61,7 +61,8 @@ requests wait inside the program, nobody works on them, and the pool's threads
 sleep as often as requests come. Of Python: threads that begin with the same
 function, all of which wait nearly all the time, as often as requests come,
 while more requests are in progress than there are of them; or threads with a
-request in hand sleep for most of the time that requests take. Requests are slow
+request in hand sleep, or wait for a pool's result, for most of the time that
+requests take. Requests are slow
 from 0.1 s on average, or where one in a hundred takes five times that.
 
 Fix: by what is waited for. Won't help: more threads; they come to stand there,
