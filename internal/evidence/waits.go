@@ -141,21 +141,21 @@ func FirstOffCPUPath(p *check.Pass, match func(stacks.Sample) bool) string {
 }
 
 // NameFunction adds to a finding about a place of the account of threads' time the function in which they stand there,
-// where a stack shows it.
-func NameFunction(p *check.Pass, f *check.Finding, at ledger.Place) {
+// where a stack shows it. native is the JDK's method in whose machine code they do, if so.
+func NameFunction(p *check.Pass, f *check.Finding, at ledger.Place) (native string) {
 	if function, path := scriptAt(p, at); function != "" {
 		f.Summary += ", at " + function
 		f.Notes = append(f.Notes, path)
-		return
+		return ""
 	}
 	if prof, ok := p.Ranked(stacks.Wall); ok { // to the kernel all that Java waits for is a futex
 		for _, w := range hotcode.WaitTimes(prof, hotcode.OwnersOf(p.Recording), 1) {
-			if w.In != "" {
-				f.Summary += ", in " + w.In
+			if native = w.In; native != "" {
+				f.Summary += ", in " + native
 			}
 			f.Summary += ", at " + hotcode.At(w.Method, w.Line)
 		}
-		return
+		return native
 	}
 	object, _, _ := strings.Cut(at.On, " ") // of a lock also who holds it
 	match := func(s stacks.Sample) bool {
@@ -169,6 +169,7 @@ func NameFunction(p *check.Pass, f *check.Finding, at ledger.Place) {
 		f.Summary += ", at " + function
 		f.Notes = append(f.Notes, OffCPUPaths(p, match)...)
 	}
+	return ""
 }
 
 // scriptAt gives the function of a script in which most of the time at a place is waited, and the calls that lead

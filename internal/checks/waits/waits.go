@@ -153,7 +153,9 @@ func (r row) finding(
 		Notes:      notes(pool, at),
 		Remedies:   r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(pool, at),
 	}
-	evidence.NameFunction(p, &f, at)
+	if native := evidence.NameFunction(p, &f, at); native != "" && r.contended {
+		f.Remedies = ofJVM(native)
+	}
 	if r.contended && r.apart(pool) {
 		f.Notes = append(f.Notes, "each thread has a place of its own and nobody else wants it: so a program keeps "+
 			"threads for which it has no work")
@@ -173,6 +175,15 @@ func (r row) finding(
 		f.Notes = append(f.Notes, "the target listens for nobody: it is a job, and its time goes into what it starts")
 	}
 	return f
+}
+
+// ofJVM is the remedy where the lock is one of the JVM's own.
+func ofJVM(native string) []check.Remedy {
+	return []check.Remedy{{
+		Action: "Call " + native + " less often: the lock is the JVM's own, and threads take turns in that call.",
+		Risk:   "a change of the program, which has to be tested",
+		Effect: "time waited for the lock falls with the number of calls",
+	}}
 }
 
 // apart reports whether the pool's threads wait in this way at several places, one at each.
