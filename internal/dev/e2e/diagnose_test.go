@@ -196,15 +196,20 @@ func (w want) complaints(d diagnosis) []string {
 	return bad
 }
 
-// quiet wants exit code 0 and no finding at warning or above.
+// quiet wants exit code 0 and no finding at warning or above, but for what a hypervisor does with this machine: that is
+// so, and not the program's.
 func quiet(d diagnosis) []string {
 	var bad []string
+	stolen := false
 	for _, f := range d.all() {
-		if f.atWarning() {
+		switch {
+		case f.atWarning() && f.Check == "cpu-steal":
+			stolen = true
+		case f.atWarning():
 			bad = append(bad, fmt.Sprintf("false: %s %s: %s", f.Severity, f.ID, f.Summary))
 		}
 	}
-	if d.code != 0 {
+	if d.code != 0 && !(stolen && d.code == 3) {
 		bad = append(bad, fmt.Sprintf("exit code %d, want 0", d.code))
 	}
 	return bad

@@ -58,7 +58,7 @@ func awaitIdleOthers(t *testing.T) {
 }
 
 // cpuTicks is CPU time since boot, in ticks: in all, idle, and of programs that do not descend from this one.
-// Interrupts belong to no program, and are in all only.
+// The hypervisor's are others', too. Interrupts belong to no program, and are in all only.
 type cpuTicks struct{ all, idle, others float64 }
 
 func readCPU(t testing.TB) cpuTicks {
@@ -67,7 +67,7 @@ func readCPU(t testing.TB) cpuTicks {
 	must(t, err)
 	line, _, _ := strings.Cut(string(data), "\n")
 	field := numbers(t, strings.Fields(line)[1:9]) // user nice system idle iowait irq softirq steal (proc(5))
-	c := cpuTicks{idle: field[3] + field[4], others: field[0] + field[1] + field[2] - ownTicks(t)}
+	c := cpuTicks{idle: field[3] + field[4], others: field[0] + field[1] + field[2] + field[7] - ownTicks(t)}
 	for _, n := range field {
 		c.all += n
 	}
