@@ -161,11 +161,8 @@ func (r row) finding(
 			"threads for which it has no work")
 		return f
 	}
-	// Of a JVM these are its own locks, such as that of the heap during a collection; Java's are none of the C
-	// library's.
-	changesHands := r.contended && at.Still < at.Threads && threads.AtLeast(p.Param(limits.waiters)) &&
-		!takesTurns(l, pool) && len(p.Info(metric.JVMInfo)) == 0
-	if occupied.AtLeast(p.Param(limits.occupied)) || r.blocks || r.ends && at.Still > 0 || changesHands {
+	if occupied.AtLeast(p.Param(limits.occupied)) || r.blocks || r.ends && at.Still > 0 ||
+		r.changesHands(p, l, pool, at) && threads.AtLeast(p.Param(limits.waiters)) {
 		f.Severity = check.Warning
 	}
 	evidence.Noticed(p, &f, threads, limits.request)
@@ -175,6 +172,12 @@ func (r row) finding(
 		f.Notes = append(f.Notes, "the target listens for nobody: it is a job, and its time goes into what it starts")
 	}
 	return f
+}
+
+// changesHands tells of a lock that it is one of the program's own and goes from thread to thread. Of a JVM these are
+// its own locks, such as that of the heap during a collection; Java's are none of the C library's.
+func (r row) changesHands(p *check.Pass, l *ledger.Ledger, pool *ledger.Pool, at ledger.Place) bool {
+	return r.contended && at.Still < at.Threads && !takesTurns(l, pool) && len(p.Info(metric.JVMInfo)) == 0
 }
 
 // ofJVM is the remedy where the lock is one of the JVM's own.
