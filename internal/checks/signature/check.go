@@ -112,6 +112,7 @@ func (s *signature) uses() (out []metric.Metric) {
 		add(&out, evidence.ProfileMetric(stacks.Event(w.Event)))
 		if w.PerRequest > 0 {
 			add(&out, evidence.RequestMetrics()...)
+			add(&out, []metric.Metric{metric.ThreadCPU, metric.ThreadRunDelay, metric.ScriptRuntime}...)
 		}
 		if stacks.Event(w.Event) == stacks.CPU { // what children used that have ended
 			add(&out, []metric.Metric{metric.ProcessChildrenCPU, metric.ProcessStart}...)

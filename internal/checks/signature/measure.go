@@ -175,8 +175,17 @@ func (m *measure) holdsRequests(p *check.Pass, l limits) bool {
 // isLong reports whether it has nearly all of a full CPU, where requests to a server are counted and each is short.
 // Where nobody asks over the network, or that is not known, the program must have a CPU full.
 func (m *measure) isLong(p *check.Pass, l limits) bool {
-	return l.perRequest == nil || m.cpus.AtLeast(p.Param(codeFull)) &&
+	return l.perRequest == nil || m.fillsCPU(p) &&
 		(evidence.RequestsAtMost(p).Number() <= 0 || m.share.AtLeast(p.Param(codeMost)))
+}
+
+// fillsCPU tells that the program uses a CPU, or that one of its threads, or an interpreter, uses most of one and waits
+// for the rest behind others.
+func (m *measure) fillsCPU(p *check.Pass) bool {
+	full := p.Param(codeFull)
+	return m.cpus.AtLeast(full) || slices.ContainsFunc(evidence.BusyThreads(p), func(t evidence.BusyThread) bool {
+		return t.Wants.AtLeast(full) && t.Use.AtLeast(p.Param(codeMost).As(quantity.CPUs))
+	})
 }
 
 // lost is the CPU time that goes into it.
