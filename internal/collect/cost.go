@@ -71,7 +71,7 @@ const timerSlack = time.Millisecond
 // this a third of that. A process that is started later inherits it.
 func lateTimers() {
 	slack := []byte(strconv.FormatInt(int64(timerSlack), 10))
-	for _, tid := range ownThreads() { // each is below /proc too, though not listed there; without the right it stays
-		_ = os.WriteFile("/proc/"+strconv.Itoa(tid)+"/timerslack_ns", slack, 0)
+	for _, tid := range ownThreads() { // each is below /proc too, though not listed there
+		_ = os.WriteFile("/proc/"+strconv.Itoa(tid)+"/timerslack_ns", slack, 0) // without the right it stays so
 	}
 }

@@ -46,6 +46,14 @@ func (t BusyThread) FullText() string {
 	return "thread " + t.Name() + " is full"
 }
 
+// FullThreads gives the threads and interpreters that use so much of a CPU, and want so much with what they wait for
+// one.
+func FullThreads(p *check.Pass, use, wants quantity.Value) []BusyThread {
+	return slices.DeleteFunc(BusyThreads(p), func(t BusyThread) bool {
+		return t.Use.Below(use) || t.Wants.Below(wants)
+	})
+}
+
 // FullInterpreter tells whether an interpreter of the target runs one thread at a time and has hardly time left for the
 // next. It is an error where a process of Python uses as much, and which Python it is was not read.
 func FullInterpreter(p *check.Pass, full *check.Param) (bool, error) {

@@ -288,17 +288,12 @@ func hotKeysOf(t evidence.BusyThread, c *hotcode.CPU) (out []hotKey) {
 
 // hotFullThreads gives the threads that use a CPU of their own or wait for it, whatever they do with it, and the
 // interpreters whose threads do so together.
-func hotFullThreads(p *check.Pass) (out []evidence.BusyThread) {
+func hotFullThreads(p *check.Pass) []evidence.BusyThread {
 	least := p.Param(hotThread)
 	if h, ok := evidence.HeldOf(p); ok && h.Each.AtLeast(p.Param(hotRequest)) && h.Share.Number() >= leastHeld {
 		least = p.Param(hotQueued)
 	}
-	for _, t := range evidence.BusyThreads(p) {
-		if t.Wants.AtLeast(least) && t.Use.AtLeast(p.Param(hotLeast)) {
-			out = append(out, t)
-		}
-	}
-	return out
+	return evidence.FullThreads(p, p.Param(hotLeast), least)
 }
 
 // leastHeld is of the requests in progress: half of them and more wait inside the program, for nobody else.

@@ -183,9 +183,7 @@ func (m *measure) isLong(p *check.Pass, l limits) bool {
 // for the rest behind others.
 func (m *measure) fillsCPU(p *check.Pass) bool {
 	full := p.Param(codeFull)
-	return m.cpus.AtLeast(full) || slices.ContainsFunc(evidence.BusyThreads(p), func(t evidence.BusyThread) bool {
-		return t.Wants.AtLeast(full) && t.Use.AtLeast(p.Param(codeMost).As(quantity.CPUs))
-	})
+	return m.cpus.AtLeast(full) || len(evidence.FullThreads(p, p.Param(codeMost).As(quantity.CPUs), full)) > 0
 }
 
 // lost is the CPU time that goes into it.

@@ -32,12 +32,13 @@ func (r row) ofGoroutines(p *check.Pass, limits params) {
 	if err != nil || !w.InGo() {
 		return
 	}
-	var total stacks.Weight
 	w = ofRequests(w)
 	sites := w.Sites(r.inGo)
+	var hits []evidence.Hit
 	for _, site := range sites {
-		total.Add(stacks.Sample{Value: site.Value, Count: site.Count})
+		hits = append(hits, site.Hits...)
 	}
+	total := evidence.Weigh(hits)
 	waiting := w.Threads("goroutines that wait so, mean", total.Value)
 	share := waiting.Per(w.WithWork()).Named("of the goroutines with work that wait")
 	p.Read(share)
@@ -53,7 +54,7 @@ func (r row) ofGoroutines(p *check.Pass, limits params) {
 		Summary:  fmt.Sprintf("%s are %s, at %s", waiting.Text(), r.what(at), hotcode.At(site.Method, site.Line)),
 		Evidence: []quantity.Value{waiting, share},
 		Remedies: r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(nil, at),
-		Marks: evidence.MarksOf(w.Event, site.Hits),
+		Marks: evidence.MarksOf(w.Event, hits),
 	}
 	evidence.WithoutThreads(p, &f, waiting.Number())
 	p.Report(f)

@@ -19,7 +19,7 @@ type Hot struct {
 	Inclusive stacks.Weight
 	// Own is the part without the further functions of the application that it calls, but with libraries and kernel.
 	Own     stacks.Weight
-	Traffic stacks.Weight // the part of Inclusive that goes into sockets, waits and wake-ups; see [Traffic]
+	Traffic stacks.Weight // the part of Inclusive that goes into answers, sockets, waits and wake-ups
 	// Covered is the time in any function of the application, or of those that stand in for it.
 	Covered stacks.Weight
 
@@ -232,6 +232,7 @@ func (r *ranking) below(g int, least float64, been map[int]bool) (best int) {
 func (r *ranking) describe(g int) *Hot {
 	h := &Hot{Covered: r.covered}
 	lines, callees, callers := map[int]float64{}, map[string]float64{}, map[string]float64{}
+	answered, _ := Frames(r.Profile, answers)
 	calleeSum, modules := map[string]stacks.Weight{}, map[string]string{}
 	for _, s := range r.Samples {
 		inner, outer := r.calls(s, g)
@@ -244,7 +245,8 @@ func (r *ranking) describe(g int) *Hot {
 		h.Name, h.Module, h.Owner = ReadableName(f), f.Module, r.ownerOf(f)
 		h.Places = append(h.Places, HotPlace{s, inner})
 		h.Inclusive.Add(s)
-		if Traffic(r.Profile, s.Stack[:inner]) {
+		below := stacks.Sample{Stack: s.Stack[:inner]}
+		if below.Innermost(answered) >= 0 || kernelTraffic(r.Profile, below) {
 			h.Traffic.Add(s)
 		}
 		if own {

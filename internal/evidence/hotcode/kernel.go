@@ -86,15 +86,8 @@ var answers = ParsePatterns(
 	"sun.net.httpserver.*", "org.apache.coyote.Response.*", "org.apache.coyote.http11.*", "io.netty.channel.Abstract*",
 )
 
-// Traffic tells whether a function of which stack is what it calls has it spent on traffic: a server's answer is
-// written, or the kernel works for a socket, for a wait or its end, or as it was interrupted. p is of the stack.
-func Traffic(p *stacks.Profile, stack []int) bool {
-	return slices.ContainsFunc(stack, func(i int) bool {
-		return slices.ContainsFunc(answers, func(a Pattern) bool { return a.Frame(p.Frames[i]) })
-	}) || kernelTraffic(p, stacks.Sample{Stack: stack})
-}
-
-// kernelTraffic is that of the kernel. A call on a descriptor is of a socket by the functions below it (net/socket.c).
+// kernelTraffic tells whether the kernel works for a socket, for a wait or its end, or as it was interrupted. A call on
+// a descriptor is of a socket by the functions below it (net/socket.c). p is of the sample.
 func kernelTraffic(p *stacks.Profile, s stacks.Sample) bool {
 	if len(s.Stack) == 0 || p.Frames[s.Stack[0]].Kind != stacks.Kernel {
 		return false
