@@ -113,7 +113,7 @@ static inline int ask(struct bpf_sock_addr *ctx, struct search *s)
 	tp = tcp_sock_of(ctx->sk);
 	if (!tp || port_later(tp))
 		return PASS;
-	s->asker.netns = tp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum;
+	s->asker.netns = netns_of(&tp->inet_conn.icsk_inet.sk);
 	if (only_netns && s->asker.netns != only_netns)
 		return PASS;
 	s->asker.pid = current_pid(task);

@@ -537,7 +537,7 @@ int set_state(u64 *ctx)
 		if (!tp)
 			return 0;
 		if (!c || c->row == NO_ROW) { // older than the program, of another namespace, or a server's
-			netns = sk->__sk_common.skc_net.net->ns.inum;
+			netns = netns_of(sk);
 			if (from != SYN_SENT && (!only_netns || netns == only_netns))
 				served(sk, tp, netns, from);
 			return 0;
@@ -555,7 +555,7 @@ int set_state(u64 *ctx)
 		forget(id, c);
 		return 0;
 	}
-	netns = sk->__sk_common.skc_net.net->ns.inum;
+	netns = netns_of(sk);
 	if (only_netns && netns != only_netns)
 		return 0;
 	tp = tcp_sock_of(sk);
@@ -577,7 +577,7 @@ static inline struct totals *totals_of_socket(const struct sock *sk)
 
 	if (c && c->row != NO_ROW)
 		return totals_of(c->row);
-	f.netns = sk->__sk_common.skc_net.net->ns.inum;
+	f.netns = netns_of(sk);
 	if (only_netns && f.netns != only_netns)
 		return 0;
 	f.side = UNKNOWN;

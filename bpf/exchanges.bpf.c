@@ -28,13 +28,28 @@ struct {
 // into a table for each segment of everybody's.
 bool clients = 0;
 
+// The programs that run for each segment are attached in turns where there are many. It counts up as they are attached
+// and as they are detached: what was noted in one turn says nothing of the next, since a socket has had exchanges in
+// between that nobody saw.
+volatile u32 turn = 0;
+
+// Segments that were met, by CPU.
+struct {
+	NUMBER(type, PERCPU_ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} met SEC(".maps");
+
 // The state of a connection's exchange. The times are on the clock of ktime_ns, as the socket's own (tcp_clock_ns in
 // include/net/tcp.h).
 struct exchange {
 	u64 asked;    // as a server when the request began to come, as a client when the end of it was sent; 0: not yet
 	u64 answered; // as a server when the end of the answer was sent, as a client when it was read; 0: not yet
 	u32 sent;     // data_segs_out as one looked last
+	u32 turn;     // of all that
 	u32 side;
+	u32 unused;   // the verifier wants all of it written
 };
 
 // By the address of the socket.
@@ -60,6 +75,7 @@ struct end {
 #define ROOM 512
 
 struct times {
+	u32 begun; // exchanges, also those whose end was not seen
 	u32 buckets[ROOM];
 };
 
@@ -84,7 +100,7 @@ LOST(LOST_KINDS)
 
 static inline bool in_netns(const struct sock *sk)
 {
-	return sk->__sk_common.skc_net.net->ns.inum == only_netns;
+	return netns_of(sk) == only_netns;
 }
 
 static inline bool listens(const struct sock *sk)
@@ -142,30 +158,48 @@ static inline void end_of(struct end *e, const struct sock *sk, u32 side)
 	e->addr[3] = side == SERVER ? c->skc_rcv_saddr : c->skc_daddr;
 }
 
-// over counts an exchange, if it has come to its end.
-static inline void over(const struct sock *sk, const struct exchange *x)
+static inline struct times *times_of(const struct sock *sk, u32 side)
 {
 	struct end e = {};
 	struct times *t;
-	u32 zero = 0, b;
+	u32 zero = 0;
+
+	end_of(&e, sk, side);
+	t = map_lookup(&ends, &e);
+	if (t)
+		return t;
+	t = map_lookup(&none, &zero);
+	if (t)
+		map_update(&ends, &e, t, BPF_NOEXIST);
+	t = map_lookup(&ends, &e);
+	if (!t)
+		lose(LOST_ENDS, 1);
+	return t;
+}
+
+// over counts an exchange, if it has come to its end.
+static inline void over(struct times *t, const struct exchange *x)
+{
+	u32 b;
 
 	if (!x->asked || x->answered < x->asked)
 		return;
-	end_of(&e, sk, x->side);
-	t = map_lookup(&ends, &e);
-	if (!t) {
-		t = map_lookup(&none, &zero);
-		if (t)
-			map_update(&ends, &e, t, BPF_NOEXIST);
-		t = map_lookup(&ends, &e);
-	}
-	if (!t) {
-		lose(LOST_ENDS, 1);
-		return;
-	}
 	b = bucket(x->answered - x->asked);
 	asm volatile("%0 &= %1" : "+r"(b) : "i"(ROOM - 1)); // the compiler would leave it out
 	add(t->buckets[b], 1);
+}
+
+// begin counts the exchange before, if there was one, and begins the next.
+static inline void begin(const struct sock *sk, struct exchange *x, u64 asked)
+{
+	struct times *t = times_of(sk, x->side);
+
+	if (t) {
+		over(t, x);
+		add(t->begun, 1);
+	}
+	x->asked = asked;
+	x->answered = 0;
 }
 
 static inline void follow(u64 id, const struct exchange *x)
@@ -186,22 +220,36 @@ static inline void look(const struct sock *sk, const struct tcp_sock *tp, struct
 	if (sent == x->sent)
 		return;
 	x->sent = sent;
-	if (x->side == SERVER) {
+	if (x->side == SERVER)
 		x->answered = tp->tcp_wstamp_ns;
-		return;
-	}
-	over(sk, x);
-	x->asked = tp->tcp_wstamp_ns;
-	x->answered = 0;
+	else
+		begin(sk, x, tp->tcp_wstamp_ns);
 }
 
-// has_data tells whether a segment of an established connection has more than its header, which begins where the data
-// of its buffer does (tcp_rcv_established in net/ipv4/tcp_input.c). The header's length is in the upper half of its
-// byte 12, in words.
+// forget forgets what was noted in an earlier turn. What a client sent then or since is looked at next.
+static inline void forget(const struct tcp_sock *tp, struct exchange *x)
+{
+	if (x->turn == turn)
+		return;
+	x->turn = turn;
+	x->asked = 0;
+	x->answered = 0;
+	if (x->side == SERVER)
+		x->sent = tp->data_segs_out;
+}
+
+// has_data tells whether a segment of an established connection has more than its header. What it takes of the sequence
+// of bytes is of its control block (struct tcp_skb_cb in include/net/tcp.h). A single one may be its FIN: then the
+// header tells, which begins where the data of its buffer does (tcp_rcv_established in net/ipv4/tcp_input.c), and has
+// its length in the upper half of its byte 12, in words.
 static inline bool has_data(const struct sk_buff *skb)
 {
+	const struct tcp_skb_cb *cb = (void *)skb->cb;
+	u32 takes = cb->end_seq - cb->seq;
 	u8 offset = 0;
 
+	if (takes != 1)
+		return takes > 1;
 	read_kernel(&offset, sizeof(offset), skb->data + 12);
 	return skb->len > (offset >> 4) * 4;
 }
@@ -213,10 +261,14 @@ int arrive(u64 *ctx)
 	const struct sock *sk = (void *)ctx[0];
 	const struct sk_buff *skb = (void *)ctx[1];
 	u64 id = (u64)sk;
-	struct exchange *x, first = {.side = SERVER};
+	struct exchange *x, first = {.side = SERVER, .turn = turn};
 	bool serves = listens(sk);
 	const struct tcp_sock *tp;
+	u32 zero = 0;
+	u64 *n = map_lookup(&met, &zero);
 
+	if (n)
+		(*n)++; // a softirq that comes in between may cost one
 	if (!serves && !clients)
 		return 0;
 	if (!in_netns(sk))
@@ -227,20 +279,20 @@ int arrive(u64 *ctx)
 	tp = tcp_sock_of(sk);
 	if (!tp)
 		return 0;
-	if (x)
+	if (x) {
+		forget(tp, x);
 		look(sk, tp, x);
+	}
 	if (!has_data(skb))
 		return 0;
 	if (!x) {
-		first.asked = ktime_ns();
+		begin(sk, &first, ktime_ns());
 		first.sent = tp->data_segs_out;
 		follow(id, &first);
 	} else if (x->side == CLIENT) {
 		x->answered = ktime_ns();
 	} else if (x->answered || !x->asked) {
-		over(sk, x);
-		x->asked = ktime_ns();
-		x->answered = 0;
+		begin(sk, x, ktime_ns());
 	}
 	return 0;
 }
@@ -250,7 +302,7 @@ SEC("tp_btf/tcp_rcv_space_adjust")
 int read_some(u64 *ctx)
 {
 	const struct sock *sk = (void *)ctx[0];
-	struct exchange *x, first = {.side = CLIENT};
+	struct exchange *x, first = {.side = CLIENT, .turn = turn};
 	u64 id = (u64)sk;
 	const struct tcp_sock *tp;
 
@@ -260,7 +312,7 @@ int read_some(u64 *ctx)
 		return 0;
 	x = map_lookup(&exchanges, &id);
 	if (x) {
-		if (x->side == CLIENT && x->answered)
+		if (x->side == CLIENT && x->answered && x->turn == turn)
 			x->answered = ktime_ns();
 		return 0;
 	}
@@ -270,6 +322,7 @@ int read_some(u64 *ctx)
 	if (!tp)
 		return 0;
 	first.sent = tp->data_segs_out;
+	begin(sk, &first, 0); // nobody saw when
 	follow(id, &first);
 	return 0;
 }
@@ -279,9 +332,10 @@ int change_state(u64 *ctx)
 {
 	const struct sock *sk = (void *)ctx[0];
 	int from = ctx[1], to = ctx[2];
-	struct exchange *x, first = {.side = CLIENT};
+	struct exchange *x, first = {.side = CLIENT, .turn = turn};
 	u64 id = (u64)sk;
 	const struct tcp_sock *tp;
+	struct times *t;
 
 	if (from != ESTABLISHED && from != SYN_SENT && to != SYN_SENT)
 		return 0;
@@ -298,8 +352,12 @@ int change_state(u64 *ctx)
 	x = map_lookup(&exchanges, &id);
 	if (!x)
 		return 0;
-	look(sk, tp, x);
-	over(sk, x);
+	if (x->turn == turn) {
+		look(sk, tp, x);
+		t = times_of(sk, x->side);
+		if (t)
+			over(t, x);
+	}
 	map_delete(&exchanges, &id);
 	return 0;
 }

@@ -25,11 +25,14 @@ type ExchangesExchange struct {
 	Asked    uint64
 	Answered uint64
 	Sent     uint32
+	Turn     uint32
 	Side     uint32
+	Unused   uint32
 }
 
 type ExchangesTimes struct {
 	_       structs.HostLayout
+	Begun   uint32
 	Buckets [512]uint32
 }
 
@@ -41,6 +44,7 @@ const (
 	ExchangesMapExchanges    = "exchanges"
 	ExchangesMapListeners    = "listeners"
 	ExchangesMapLost         = "lost"
+	ExchangesMapMet          = "met"
 	ExchangesMapNone         = "none"
 	ExchangesMapTargets      = "targets"
 	ExchangesProgArrive      = "arrive"
@@ -49,6 +53,7 @@ const (
 	ExchangesVarClients      = "clients"
 	ExchangesVarOnlyNetns    = "only_netns"
 	ExchangesVarOnlyTgid     = "only_tgid"
+	ExchangesVarTurn         = "turn"
 )
 
 // LoadExchanges returns the embedded CollectionSpec for Exchanges.
@@ -106,6 +111,7 @@ type ExchangesMapSpecs struct {
 	Exchanges *ebpf.MapSpec `ebpf:"exchanges"`
 	Listeners *ebpf.MapSpec `ebpf:"listeners"`
 	Lost      *ebpf.MapSpec `ebpf:"lost"`
+	Met       *ebpf.MapSpec `ebpf:"met"`
 	None      *ebpf.MapSpec `ebpf:"none"`
 	Targets   *ebpf.MapSpec `ebpf:"targets"`
 }
@@ -117,6 +123,7 @@ type ExchangesVariableSpecs struct {
 	Clients   *ebpf.VariableSpec `ebpf:"clients"`
 	OnlyNetns *ebpf.VariableSpec `ebpf:"only_netns"`
 	OnlyTgid  *ebpf.VariableSpec `ebpf:"only_tgid"`
+	Turn      *ebpf.VariableSpec `ebpf:"turn"`
 }
 
 // ExchangesObjects contains all objects after they have been loaded into the kernel.
@@ -143,6 +150,7 @@ type ExchangesMaps struct {
 	Exchanges *ebpf.Map `ebpf:"exchanges"`
 	Listeners *ebpf.Map `ebpf:"listeners"`
 	Lost      *ebpf.Map `ebpf:"lost"`
+	Met       *ebpf.Map `ebpf:"met"`
 	None      *ebpf.Map `ebpf:"none"`
 	Targets   *ebpf.Map `ebpf:"targets"`
 }
@@ -153,6 +161,7 @@ func (m *ExchangesMaps) Close() error {
 		m.Exchanges,
 		m.Listeners,
 		m.Lost,
+		m.Met,
 		m.None,
 		m.Targets,
 	)
@@ -165,6 +174,7 @@ type ExchangesVariables struct {
 	Clients   *ebpf.Variable `ebpf:"clients"`
 	OnlyNetns *ebpf.Variable `ebpf:"only_netns"`
 	OnlyTgid  *ebpf.Variable `ebpf:"only_tgid"`
+	Turn      *ebpf.Variable `ebpf:"turn"`
 }
 
 // ExchangesPrograms contains all programs after they have been loaded into the kernel.

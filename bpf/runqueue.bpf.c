@@ -72,7 +72,7 @@ static inline u64 group_of(struct task_struct *p)
 static inline void queue(struct task_struct *p, u64 now)
 {
 	struct waiting w = {.since = now, .group = group_of(p)};
-	struct cfs_rq *queue = p->se.cfs_rq;
+	struct cfs_rq *queue = read(p->se.cfs_rq);
 	u32 tid = p->pid;
 
 	w.queue = (u64)queue;

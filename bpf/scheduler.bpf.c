@@ -203,7 +203,7 @@ static inline struct thread *thread_of(struct task_struct *p)
 
 static inline void queue(struct thread *t, struct task_struct *p, u64 now)
 {
-	struct cfs_rq *queue = p->se.cfs_rq;
+	struct cfs_rq *queue = read(p->se.cfs_rq);
 
 	t->runnable = now;
 	t->throttled = is_throttled(queue);
@@ -368,16 +368,17 @@ enum { S_IFMT = 0170000, S_IFSOCK = 0140000, S_IFREG = 0100000, S_IFBLK = 006000
 // at this moment reads as something else, and never as an error.
 static inline void note_file(struct task_struct *p, struct place *at, u32 fd, bool writes)
 {
-	struct fdtable *fdt = p->files ? p->files->fdt : 0;
+	struct files_struct *files = read(p->files);
+	struct fdtable *fdt = read(files->fdt);
 	struct file *file = 0, **table;
 	struct socket *socket;
 	struct inode *inode;
 	struct sock *sk;
 	u16 type;
 
-	if (!fdt || fd >= fdt->max_fds)
+	if (!fdt || fd >= read(fdt->max_fds))
 		return;
-	table = fdt->fd;
+	table = read(fdt->fd);
 	read_kernel(&file, sizeof(file), table + fd);
 	inode = read(file->f_inode);
 	type = read(inode->i_mode) & S_IFMT;

@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// niceness of this process while it observes, as atop has it (-20 there): beside 40 threads that want two CPUs a thread
-// at 0 has its turn after a tenth of a second and more, so that samples came late or not at all, of just those hosts
-// that are looked at for it. At -10 a thread counts as nine others (sched_prio_to_weight in kernel/sched/core.c). It
-// uses no more CPU time for it: that has a budget.
-const niceness = -10
+// niceness of this process while it observes, as atop has one (-20 there): beside 40 threads that want two CPUs one at
+// 0 has its turn late, and samples with it, of just those hosts that are looked at for it. At -5 a thread counts as
+// three others (sched_prio_to_weight in kernel/sched/core.c), and is no later than at -10. There it counts as nine,
+// and the kernel moves the target's threads away from a CPU on which one runs for a millisecond, which leaves that
+// idle. It uses no more CPU time for it: that has a budget.
+const niceness = -5
 
 // runFirst gives this process's threads that niceness, with CAP_SYS_NICE, unless somebody chose one.
 func runFirst() { changeNiceness(0, niceness) }

@@ -7,8 +7,11 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
@@ -52,6 +55,75 @@ func TestExchanges(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestExchangesInTurns: attached for a part of the time, the programs tell as many exchanges as there were, with the
+// times that they had: of connections that ask again at once, and of those that ask four times in a turn.
+func TestExchangesInTurns(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	const takes, connections = 3 * time.Millisecond, 24
+	for range connections {
+		go answer(l, 1, takes)
+	}
+	var asked atomic.Int64
+	var clients errgroup.Group
+	const window, warm = 2*exchangeEvery + exchangeEvery/2, exchangeEvery / 4
+	until := time.Now().Add(warm + window)
+	for i := range connections {
+		wait := time.Duration(i%2) * exchangeTurn / 4
+		clients.Go(func() error { return askUntil(l.Addr().String(), until, wait, &asked) })
+	}
+	time.Sleep(warm) // at first a connection acknowledges each segment at once
+	before := asked.Load()
+	o := openNamed(t, "bpf-exchanges", targetOf(t, os.Getpid()))
+	e := o.src.(*exchanges)
+	e.turns.mu.Lock()
+	e.times.limit = 0
+	first := e.times.number
+	e.turns.mu.Unlock()
+	o.sample()
+	if first != 0 {
+		t.Fatal("the first turn has ended before the limit was lowered")
+	}
+	check(t, clients.Wait())
+	settled()
+	rec := o.done()
+	all := asked.Load() - before
+	for _, side := range []string{"server", "client"} {
+		labels := []string{"side", side, "endpoint", l.Addr().String()}
+		got := total(rec, metric.ExchangeDurations, labels...)
+		t.Logf("%s: %v of %d, median %.1f ms", side, got, all, middleOf(rec, labels)*1e3)
+		if share := got / float64(all); share < 0.95 || share > 1.05 {
+			t.Errorf("%s: %v exchanges of %d", side, got, all)
+		}
+		if got := middleOf(rec, labels); got < takes.Seconds() || got > 2*takes.Seconds() {
+			t.Errorf("%s: median %v s, want a little more than %v", side, got, takes)
+		}
+	}
+	if e.times.number < 4 {
+		t.Errorf("the programs were detached %d times, want 2 or more", e.times.number/2)
+	}
+}
+
+// askUntil asks on one connection, and waits after each answer.
+func askUntil(address string, until time.Time, wait time.Duration, asked *atomic.Int64) error {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for b := []byte{0}; time.Now().Before(until); asked.Add(1) {
+		if _, err := conn.Write(b); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(conn, b); err != nil {
+			return err
+		}
+		time.Sleep(wait)
+	}
+	return nil
 }
 
 // plausible tells whether a median agrees with what the client measured, within a bucket's width and what clocks differ

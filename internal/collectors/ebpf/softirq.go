@@ -23,7 +23,7 @@ func softirqCollector(l *Loader) collect.Collector {
 		Doc:  "Time of each CPU in softirqs by vector, and in hardware interrupts by line.",
 		Overhead: "measured by the kernel in parts of the window and recorded as bpf_program_seconds_total: 0.2 µs a " +
 			"softirq; where a " +
-			"CPU has more than 2,000 a second they are timed for an eighth of the time",
+			"CPU has more than 2,000 a second they are timed for a twentieth of the time",
 		Provides: append(Costs(), interruptMetrics()...),
 		Requires: requires(),
 		Since:    tracepointsWithTypes(),
@@ -58,6 +58,7 @@ type softirq struct {
 	set   *set
 	proc  procfs.FS
 	turns turns
+	times softirqTimes
 }
 
 func openSoftirq(ctx context.Context, l *Loader, env collect.Env) (collect.Source, error) {
@@ -127,7 +128,7 @@ func (s *softirq) appendDurations(a *recording.Appender) error {
 		return fmt.Errorf("map %s has %d entries, not %d", m, m.MaxEntries(), n)
 	}
 	for vector, name := range vectorNames {
-		seconds := s.turns.timed(vector)
+		seconds := s.timed(vector)
 		if seconds == 0 {
 			continue
 		}

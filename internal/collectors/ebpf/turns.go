@@ -1,86 +1,33 @@
 package ebpf
 
 import (
-	"errors"
-	"fmt"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
-
-	"github.com/perfdoctor/perfdoctor/bpf"
-	"github.com/perfdoctor/perfdoctor/internal/recording"
-	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// A busy server runs 100,000 softirqs a second, and calling two programs for each takes 1 % of its time even if they do
-// nothing (0.06 µs a call). So where a CPU has more than busySoftirqs a second, which cost 0.04 % of it, the programs
-// are attached for turnLength of each turnEvery, which takes 0.7 ms. /proc/softirqs has the number of the others, and
-// they took as long as those that were timed.
-const (
-	turnLength    = 125 * time.Millisecond
-	turnEvery     = time.Second
-	busySoftirqs  = 2000.0
-	enoughToTrust = 100 // softirqs whose mean is taken for that of others
-)
-
-// turns are when the programs of softirqs are attached, and what they saw.
+// turns attach programs for a part of the time: a program that runs a hundred thousand times a second costs the host
+// more than it may, even where it does nothing (0.06 µs a call).
 type turns struct {
-	mu       sync.Mutex
+	length time.Duration // of a turn
+	every  time.Duration // from the begin of one to that of the next
+	// attach begins a turn, and detach ends it. busy reads what was counted, and tells whether it is so much that turns
+	// are needed: else the programs stay attached.
+	attach, detach func() error
+	busy           func() (bool, error)
+
+	mu       sync.Mutex // held while one of them runs
 	timer    *time.Timer
+	attached bool
 	closed   bool
 	failed   error
-	number   uint64 // of the turn
-	attached bool
-	missed   bool                            // since the softirqs were read last, the programs were detached
-	since    time.Time                       // the turn began, or its softirqs were last looked at for their rate
-	before   []uint64                        // softirqs that were timed until then, by CPU
-	limit    float64                         // busySoftirqs
-	vectors  [len(vectorNames)][]softirqTime // by CPU
 }
 
-// softirqTime is the time of the softirqs of a vector on a CPU.
-type softirqTime struct {
-	timed   bpf.SoftirqSpent // by the programs
-	recent  bpf.SoftirqSpent // of it, what is not in the mean yet
-	mean    float64          // ns, of the latest enoughToTrust or more; 0: not known yet
-	ran     uint64           // number of all, by /proc/softirqs
-	untimed uint64           // of them, those whose time is not known
-	ns      float64          // of all others
-}
-
-// add takes what the programs and the kernel counted until now. missed: the programs were detached since the last time.
-func (v *softirqTime) add(timed bpf.SoftirqSpent, ran uint64, missed bool) {
-	count, ns := timed.Count-v.timed.Count, timed.Ns-v.timed.Ns
-	v.ns += float64(ns)
-	v.recent.Count += count
-	v.recent.Ns += ns
-	if v.recent.Count >= enoughToTrust || v.mean == 0 && v.recent.Count > 0 {
-		v.mean = float64(v.recent.Ns) / float64(v.recent.Count)
-		v.recent = bpf.SoftirqSpent{}
-	}
-	if all := ran - v.ran; missed && all > count {
-		v.untimed += all - count
-	}
-	if v.mean > 0 {
-		v.ns += float64(v.untimed) * v.mean
-		v.untimed = 0
-	}
-	v.timed, v.ran = timed, ran
-}
-
-// startTurns begins the first turn, with the programs attached.
-func (s *softirq) startTurns() error {
-	t := &s.turns
+// start begins with the programs attached.
+func (t *turns) start() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.attached, t.limit = true, busySoftirqs
-	if err := s.read(); err != nil {
-		return err
-	}
-	t.mark()
-	t.timer = time.AfterFunc(turnLength, s.takeTurn)
-	return nil
+	t.attached = true
+	t.timer = time.AfterFunc(t.length, t.take)
 }
 
 func (t *turns) close() {
@@ -92,15 +39,14 @@ func (t *turns) close() {
 	}
 }
 
-// takeTurn begins a turn, or ends it if there are many softirqs.
-func (s *softirq) takeTurn() {
-	t := &s.turns
+// take begins a turn, or ends it if there is much to do.
+func (t *turns) take() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return
 	}
-	next, err := s.changeTurn()
+	next, err := t.change()
 	if err != nil {
 		t.failed = err
 		return
@@ -108,117 +54,16 @@ func (s *softirq) takeTurn() {
 	t.timer.Reset(next)
 }
 
-// changeTurn gives when to look again.
-func (s *softirq) changeTurn() (time.Duration, error) {
-	t := &s.turns
+// change gives when to look again.
+func (t *turns) change() (time.Duration, error) {
 	if !t.attached {
-		return turnLength, s.beginTurn()
+		t.attached = true
+		return t.length, t.attach()
 	}
-	if err := s.read(); err != nil {
-		return 0, err
+	busy, err := t.busy()
+	if err != nil || !busy {
+		return t.every, err
 	}
-	if t.busiest() <= t.limit {
-		t.mark()
-		return turnEvery, nil
-	}
-	t.attached, t.missed = false, true
-	return turnEvery - turnLength, errors.Join(
-		s.set.detachProgram(bpf.SoftirqProgSoftirqIn), s.set.detachProgram(bpf.SoftirqProgSoftirqOut))
-}
-
-func (s *softirq) beginTurn() error {
-	t := &s.turns
-	t.number++
-	if err := s.set.collection.Maps[".bss"].Put(uint32(0), t.number); err != nil {
-		return fmt.Errorf("begin a turn: %w", err)
-	}
-	err := errors.Join(s.set.attachProgram(bpf.SoftirqProgSoftirqIn), s.set.attachProgram(bpf.SoftirqProgSoftirqOut))
-	if err != nil {
-		return err
-	}
-	if err := s.read(); err != nil {
-		return err
-	}
-	t.attached, t.missed = true, false
-	t.mark()
-	return nil
-}
-
-// mark begins the time in which softirqs are counted for their rate.
-func (t *turns) mark() { t.since, t.before = time.Now(), t.timedByCPU() }
-
-func (t *turns) timedByCPU() []uint64 {
-	counts := make([]uint64, len(t.vectors[0]))
-	for _, cpus := range t.vectors {
-		for cpu := range cpus {
-			counts[cpu] += cpus[cpu].timed.Count
-		}
-	}
-	return counts
-}
-
-// busiest is the most softirqs a second of a CPU.
-func (t *turns) busiest() float64 {
-	counts := t.timedByCPU()
-	for cpu := range counts {
-		counts[cpu] -= t.before[cpu]
-	}
-	return float64(slices.Max(counts)) / time.Since(t.since).Seconds()
-}
-
-// read adds up what ran since it was called last.
-func (s *softirq) read() error {
-	t := &s.turns
-	ran, err := s.proc.Softirqs()
-	if err != nil {
-		return fmt.Errorf("read the number of softirqs: %w", err)
-	}
-	counts := [len(vectorNames)][]uint64{
-		ran.Hi, ran.Timer, ran.NetTx, ran.NetRx, ran.Block, ran.IRQPoll, ran.Tasklet, ran.Sched, ran.HRTimer, ran.RCU,
-	}
-	for i := range t.vectors {
-		timed, err := perCPU(s.set.collection.Maps[bpf.SoftirqMapVectors], uint32(i))
-		if err != nil {
-			return err
-		}
-		if t.vectors[i] == nil {
-			t.vectors[i] = make([]softirqTime, len(timed))
-		}
-		for cpu := range min(len(timed), len(counts[i])) { // /proc/softirqs has a column for each possible CPU, too
-			t.vectors[i][cpu].add(timed[cpu], counts[i][cpu], t.missed)
-		}
-	}
-	return nil
-}
-
-// timed gives the seconds of a vector's softirqs that were timed.
-func (t *turns) timed(vector int) float64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	ns := uint64(0)
-	for _, v := range t.vectors[vector] {
-		ns += v.timed.Ns
-	}
-	return float64(ns) * 1e-9
-}
-
-func (s *softirq) appendSoftirqs(a *recording.Appender) error {
-	t := &s.turns
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := errors.Join(t.failed, s.read()); err != nil {
-		return err
-	}
-	all := uint64(0)
-	for i, cpus := range t.vectors {
-		for cpu, v := range cpus {
-			if v.timed.Count == 0 {
-				continue // also of CPUs that could be, but are not there
-			}
-			a.Counter(metric.SoftirqsTimed, float64(v.timed.Count), strconv.Itoa(cpu), vectorNames[i])
-			a.Counter(metric.SoftirqSeconds, v.ns*1e-9, strconv.Itoa(cpu), vectorNames[i])
-			all += v.timed.Count
-		}
-	}
-	return s.set.countRuns(all, bpf.SoftirqProgSoftirqIn, bpf.SoftirqProgSoftirqOut)
+	t.attached = false
+	return t.every - t.length, t.detach()
 }

@@ -73,7 +73,8 @@ var ExchangeDurations = counter("tcp_exchange_durations_total", q.Events,
 		"smaller bound, a sixteenth of a power of two below. An exchange is what one side sent until the other did, "+
 		"and the answer to it: requests that are sent together and answered together are one. A server's is from "+
 		"the arrival of its first segment until the answer's last one is sent; a client's from its last segment "+
-		"until the answer is read. It is counted when the next one begins or the connection ends.",
+		"until the answer is read. It is counted when the next one begins or the connection ends. Where more than 20,000 "+
+		"segments a second come, it is done for a sixteenth of the time, and scaled by all segments.",
 	"side", "endpoint", "at_most")
 
 // The values of the label exchanges of [ConnectionsTurnedAway].
@@ -125,7 +126,7 @@ var (
 var (
 	SoftirqsTimed = counter("softirqs_timed_total", q.Events, "tp_btf/softirq_entry, softirq_exit",
 		"Softirqs per CPU and vector whose time was taken: all, or where a CPU had more than 2,000 a second those of "+
-			"an eighth of each second. softirqs_total has all.", "cpu", "vector")
+			"a twentieth of each second. softirqs_total has all.", "cpu", "vector")
 	SoftirqSeconds = counter("softirq_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit",
 		"Time in softirqs per CPU and vector (HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, "+
 			"RCU), without hardware interrupts in between. Those that were not timed (softirqs_timed_total) count as "+
