@@ -133,7 +133,7 @@ func (e *exchanges) Sample(_ context.Context, a *recording.Appender) error {
 func (e *exchanges) appendExchanges(a *recording.Appender) error {
 	e.turns.mu.Lock()
 	defer e.turns.mu.Unlock()
-	if err := errors.Join(e.turns.failed, e.read()); err != nil {
+	if err := errors.Join(e.turns.failed, e.read(!e.turns.attached)); err != nil {
 		return err
 	}
 	a.None(metric.ExchangeDurations)

@@ -105,6 +105,9 @@ func (e *exchanges) met() (sum uint64, err error) {
 	return sum, e.set.countRuns(sum, bpf.ExchangesProgArrive, bpf.ExchangesProgReadSome)
 }
 
+// beginTurn and endTurn read the segments and what the programs counted one after the other while these are attached:
+// to attach and detach them may take long where CPUs are full. What they count outside of the two is left out, and is
+// of those that nobody saw.
 func (e *exchanges) beginTurn() error {
 	err := errors.Join(e.nextTurn(),
 		e.set.attachProgram(bpf.ExchangesProgReadSome), e.set.attachProgram(bpf.ExchangesProgArrive))
@@ -113,20 +116,20 @@ func (e *exchanges) beginTurn() error {
 	}
 	t := &e.times
 	t.pass(true)
+	err = e.count((*endTimes).leaveOut)
 	t.forgetTurn()
-	t.metThen, err = e.met()
-	t.metSince = time.Now()
-	return err
+	met, metErr := e.met()
+	t.metThen, t.metSince = met, time.Now()
+	return errors.Join(err, metErr)
 }
 
 func (e *exchanges) endTurn() error {
-	e.times.pass(false)
-	err := errors.Join(e.set.detachProgram(bpf.ExchangesProgArrive), e.set.detachProgram(bpf.ExchangesProgReadSome),
-		e.nextTurn(), e.count())
+	err := e.read(false)
 	for _, end := range e.times.ends {
 		end.add(end.unfinished())
 	}
-	return err
+	return errors.Join(err, e.set.detachProgram(bpf.ExchangesProgArrive),
+		e.set.detachProgram(bpf.ExchangesProgReadSome), e.nextTurn(), e.count((*endTimes).leaveOut))
 }
 
 func (e *exchanges) nextTurn() error {
@@ -138,9 +141,9 @@ func (e *exchanges) nextTurn() error {
 }
 
 // read adds up what came since it was called last.
-func (e *exchanges) read() error {
-	e.times.pass(e.times.number%2 == 1)
-	return e.count()
+func (e *exchanges) read(detached bool) error {
+	e.times.pass(detached)
+	return e.count((*endTimes).count)
 }
 
 // pass takes the segments that came since it was called last, and whether the programs were detached.
@@ -157,14 +160,14 @@ func (t *exchangeTimes) pass(detached bool) {
 	}
 }
 
-// count takes what the programs counted.
-func (e *exchanges) count() error {
+// count gives to each endpoint what the programs counted there until now.
+func (e *exchanges) count(to func(*endTimes, *bpf.ExchangesTimes)) error {
 	ends := e.times.ends
 	return readHash(e.set.collection.Maps[bpf.ExchangesMapEnds], func(end bpf.ExchangesEnd, now *bpf.ExchangesTimes) {
 		if ends[end] == nil {
 			ends[end] = &endTimes{}
 		}
-		ends[end].count(now)
+		to(ends[end], now)
 	})
 }
 
@@ -176,8 +179,11 @@ func (t *endTimes) count(now *bpf.ExchangesTimes) {
 		t.turn.Buckets[i] += more
 		t.sum[i] += float64(more)
 	}
-	t.read = *now
+	t.leaveOut(now)
 }
+
+// leaveOut begins to count from now on.
+func (t *endTimes) leaveOut(now *bpf.ExchangesTimes) { t.read = *now }
 
 // add adds so many exchanges that nobody saw: they took as long as those of the latest turn.
 func (t *endTimes) add(exchanges float64) {
