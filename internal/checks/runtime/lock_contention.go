@@ -33,6 +33,12 @@ var (
 			"turn to do so, " +
 			"without work",
 	}
+	lockRequest = &check.Param{
+		Name: "request", Default: 0.1, Unit: quantity.Seconds,
+		Why: "a person notices when an answer takes longer (J. Nielsen, Response Times: The 3 Important Limits): " +
+			"where as many wait for the lock as requests are in progress, these wait, and nobody for his turn to " +
+			"accept",
+	}
 	lockWaiters = &check.Param{
 		Name: "waiters", Default: 1, Unit: quantity.Goroutines,
 		Why: "with less than one that waits on average the lock is short of nothing but at moments",
@@ -56,7 +62,9 @@ switches between threads at most 5000 times a second): for each futex the time w
 waited for it; the stacks that lead there; who ended the waits, and where: that is where the lock was let go. A futex
 is taken for a lock when its value says so (2 in glibc and Rust). Others, such as Python's, are only told by being
 handed on among those that wait; a condition variable can look so, too, and that is never more than a note. A pool
-whose threads take turns at accept() behind a lock has no work: that is a note, too.
+whose threads take turns at accept() behind a lock has no work: that is a note, too. Locks that park each thread at a
+futex of its own are told by the function that waits (a Mutex of Ruby, parking_lot and RwLock of Rust), in samples of
+the threads' stacks.
 
 Of a program in Go, by samples of its goroutines: those that wait for a mutex, by the function that asks for it, as a
 share of the time that goroutines spend in that function. Who holds a mutex is not recorded: it is one of those in the
@@ -73,7 +81,7 @@ all bt', several times: no threads are in pthread_mutex_lock there.`,
 		metric.ScriptWallProfileSamples, metric.ScriptRuntime, metric.WallProfileSamples, metric.JVMInfo,
 		metric.FutexWakes, metric.OffCPUProfileSamples, metric.WaitProfileSamples,
 	}, append(evidence.CPUMetrics(), evidence.RequestMetrics()...)...),
-	Params: []*check.Param{lockLevel, lockWarn, lockHandOffs, lockLeader, lockTurns, lockWaiters},
+	Params: []*check.Param{lockLevel, lockWarn, lockHandOffs, lockLeader, lockTurns, lockWaiters, lockRequest},
 	Run:    runLockContention,
 }
 
@@ -91,20 +99,23 @@ func runLockContention(p *check.Pass) error {
 			return runMutexes(p, w, err)
 		}
 	}
-	if !p.Recorded(metric.ThreadWaitTime) {
+	named := runNamedLocks(p)
+	if !p.Recorded(metric.ThreadWaitTime) && !named {
 		reason, remedy := p.Why(metric.ThreadWaitTime)
 		return check.NotAssessed(remedy, "%s", reason)
 	}
 	locks := nativeLocks(p)
 	if len(locks) == 0 {
-		p.Read(quantity.Of("waits for locks", 0, quantity.Events))
+		if !named {
+			p.Read(quantity.Of("waits for locks", 0, quantity.Events))
+		}
 		return nil
 	}
 	window, err := evidence.OffCPUWindow(p)
 	if err != nil {
 		return err
 	}
-	read := false
+	read := named
 	for _, l := range locks {
 		handedOn, known := l.handOffs(p)
 		if !l.sure && (!known || handedOn.Below(p.Param(lockHandOffs))) {
@@ -182,8 +193,13 @@ func (l *nativeLock) leaders(p *check.Pass, window quantity.Value) quantity.Valu
 }
 
 func (l *nativeLock) pools() string {
+	return mostIn(l.threads)
+}
+
+// mostIn gives the pool that most threads are of; their names are given by id.
+func mostIn(threads map[string]string) string {
 	byPool := map[string]int{}
-	for _, comm := range l.threads {
+	for _, comm := range threads {
 		byPool[metric.PoolOf(comm)]++
 	}
 	best, most := "", 0
@@ -213,13 +229,7 @@ func (l *nativeLock) report(p *check.Pass, window, share, handedOn quantity.Valu
 			share.Text()),
 		Evidence: []quantity.Value{share, waiters},
 		Notes:    evidence.OffCPUPaths(p, here),
-		Remedies: []check.Remedy{{
-			Action: "Hold the lock for less: no I/O, sleep, logging or remote call under it; split it, or copy what " +
-				"is needed and let it " +
-				"go.",
-			Risk:   "what the lock kept together may come apart",
-			Effect: fmt.Sprintf("%s: from %s to below %s", share.Label(), share.Text(), p.Param(lockLevel).Text()),
-		}},
+		Remedies: []check.Remedy{holdForLess(p, share)},
 		Placebos: []string{"More threads: they wait, too."},
 		Disproof: "gdb -p " + l.pid + " -batch -ex 'thread apply all bt', several times: no threads stand before " +
 			"that lock.",
@@ -236,7 +246,7 @@ func (l *nativeLock) report(p *check.Pass, window, share, handedOn quantity.Valu
 				quantity.Ratio).Text(),
 			orUnknown(w.At), w.Thread))
 	}
-	if l.harms(p, window, share, &f) {
+	if l.harms(p, window, share, waiters, &f) {
 		f.Severity = check.Warning
 		evidence.WithoutThreads(p, &f, waiters.Number())
 	}
@@ -244,8 +254,17 @@ func (l *nativeLock) report(p *check.Pass, window, share, handedOn quantity.Valu
 	p.Report(f)
 }
 
+func holdForLess(p *check.Pass, share quantity.Value) check.Remedy {
+	return check.Remedy{
+		Action: "Hold the lock for less: no I/O, sleep, logging or remote call under it; split it, or copy what is " +
+			"needed and let it go.",
+		Risk:   "what the lock kept together may come apart",
+		Effect: fmt.Sprintf("%s: from %s to below %s", share.Label(), share.Text(), p.Param(lockLevel).Text()),
+	}
+}
+
 // harms tells whether work waits for the lock, and adds what speaks against it.
-func (l *nativeLock) harms(p *check.Pass, window, share quantity.Value, f *check.Finding) bool {
+func (l *nativeLock) harms(p *check.Pass, window, share, waiters quantity.Value, f *check.Finding) bool {
 	if !l.sure {
 		f.Doubts = append(f.Doubts, "the futex is not that of a plain mutex: a condition variable that the threads "+
 			"signal each other "+
@@ -262,7 +281,8 @@ func (l *nativeLock) harms(p *check.Pass, window, share quantity.Value, f *check
 		return false
 	}
 	leaders := l.leaders(p, window)
-	if leaders.AtLeast(p.Param(lockLeader)) && leaders.Below(p.Param(lockTurns)) {
+	if leaders.AtLeast(p.Param(lockLeader)) && leaders.Below(p.Param(lockTurns)) &&
+		!evidence.Noticed(p, f, waiters, lockRequest) {
 		f.Evidence = append(f.Evidence, leaders)
 		f.Doubts = append(f.Doubts, "the threads may take turns at waiting for clients, and have no work")
 		return false

@@ -124,7 +124,7 @@ func (s *source) pass(ctx context.Context) (idle bool, err error) {
 	return len(all) == 0, nil
 }
 
-// list finds the target's programs of machine code. The others have collectors that know their functions.
+// list finds the target's programs that are walked. The others have collectors that know their functions.
 func (s *source) list(ctx context.Context) error {
 	members, err := s.env.Host.LateMembers(ctx, s.env.Target)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *source) list(ctx context.Context) error {
 		id := m.Task()
 		native, known := s.native[id]
 		if !known && inspected < maxInspected {
-			native = s.env.Host.RuntimeOf(m) == host.RuntimeNative
+			native = walked(s.env.Host.RuntimeOf(m))
 			s.native[id] = native
 			inspected++
 		}
@@ -145,6 +145,16 @@ func (s *source) list(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// walked tells the runtimes whose waits are seen by the machine code only: also of interpreters that have no collector
+// of their own, since the functions of these say what is waited for (rb_mutex_lock).
+func walked(r host.Runtime) bool {
+	switch r {
+	case host.RuntimeNative, host.RuntimeRuby, host.RuntimePHP, host.RuntimeErlang:
+		return true
+	}
+	return false
 }
 
 // look adds time to where a thread stands, if it waits.
@@ -206,7 +216,7 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 	p := b.Profile()
 	if len(p.Samples) == 0 && len(s.pids) == 0 {
 		a.Missing(metric.WaitProfileSamples, recording.StatusUnsupported,
-			"no process of the target is a program of machine code", "")
+			"no process of the target waits in machine code alone: its runtime has a profile of its own, or none", "")
 		return nil
 	}
 	p.Engine = "perfdoctor, from the memory of the program"

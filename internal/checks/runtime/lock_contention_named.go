@@ -1,0 +1,64 @@
+package runtime
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// runNamedLocks reports locks that are told by the function that waits. It gives whether there were waits for any.
+func runNamedLocks(p *check.Pass) bool {
+	prof, ok := p.Ranked(stacks.Waits)
+	if !ok || prof.Duration <= 0 || len(p.Info(metric.JVMInfo)) > 0 {
+		return false
+	}
+	window := quantity.Of("window", prof.Duration.Seconds(), quantity.Seconds)
+	found := hotcode.NamedLocks(prof)
+	for i, n := range found {
+		l := &nativeLock{sure: true, seconds: float64(n.Value) / 1e9, threads: map[string]string{}}
+		for tid, name := range n.Threads {
+			l.threads[strconv.FormatInt(tid, 10)] = name
+		}
+		share := l.share(window)
+		if i == 0 {
+			p.Read(share)
+		}
+		if share.AtLeast(p.Param(lockLevel)) {
+			l.reportNamed(p, n, window, share)
+		}
+	}
+	return len(found) > 0
+}
+
+func (l *nativeLock) reportNamed(p *check.Pass, n *hotcode.NamedLock, window, share quantity.Value) {
+	waiters := quantity.Of("waited", l.seconds, quantity.Seconds).Per(window).As(quantity.Threads).
+		Named("threads that wait at any moment")
+	f := check.Finding{
+		Subject:  check.Subject{Kind: "lock", ID: n.At + " (" + n.Function + ")"},
+		Severity: check.Info,
+		Weight:   share.Number(),
+		Summary: fmt.Sprintf("%d threads of %s wait %s of their time for a lock, in %s", len(l.threads),
+			mostIn(l.threads), share.Text(), n.Function),
+		Evidence: []quantity.Value{share, waiters},
+		Remedies: []check.Remedy{holdForLess(p, share)},
+		Placebos: []string{"More threads: they wait, too."},
+		Disproof: "gdb -p PID -batch -ex 'thread apply all bt', several times: no threads are in " + n.Function + ".",
+	}
+	if n.At != n.Function {
+		f.Subject.ID, f.Summary = n.At, f.Summary+", at "+n.At
+	} else {
+		f.Subject.ID = n.Function
+	}
+	if l.harms(p, window, share, waiters, &f) {
+		f.Severity = check.Warning
+		evidence.WithoutThreads(p, &f, waiters.Number())
+	}
+	f.Confidence = lowest(f.Confidence, evidence.SampledConfidence(n.Count, f.Doubts))
+	p.Report(f)
+}
