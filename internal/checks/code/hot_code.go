@@ -124,7 +124,7 @@ or the work done in a second stays the same when the function is made cheaper.`,
 		metric.ThreadSwitches,
 		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadRunDelay, metric.ListenerSegments,
 		metric.TCPPassiveOpens, metric.ConnectionTurns, metric.ProcessChildrenCPU, metric.ProcessStart, metric.Forks,
-		metric.ListenerOwes,
+		metric.ListenerOwes, metric.DatabaseStatementTime, metric.DatabaseSessionTime,
 	},
 	Params: []*check.Param{
 		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotWaiting, hotTraffic, hotAll, hotSpread, hotDark,
@@ -165,7 +165,9 @@ func runHotCode(p *check.Pass) error {
 		share := t.share(h)
 		p.Read(share)
 		if share.AtLeast(p.Param(hotShare)) {
-			p.Report(hotFinding(p, t, h, share))
+			f := hotFinding(p, t, h, share)
+			evidence.NameStatement(p, &f)
+			p.Report(f)
 		}
 		return nil
 	}

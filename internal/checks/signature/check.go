@@ -121,6 +121,9 @@ func (s *signature) uses() (out []metric.Metric) {
 			add(&out, metric.Metric(metric.HostCPUProfileSamples))
 		}
 	}
+	if s.Statements {
+		add(&out, []metric.Metric{metric.DatabaseStatementTime, metric.DatabaseSessionTime}...)
+	}
 	if s.runsScripts() || s.Runs == "native" { // for what scripts did meanwhile
 		add(&out, []metric.Metric{metric.ScriptProfileSamples, metric.ScriptRuntime}...)
 	}

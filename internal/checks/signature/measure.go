@@ -254,6 +254,9 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 	if known := m.known(); known != "" {
 		f.Summary += "; " + known
 	}
+	if s.Statements {
+		evidence.NameStatement(p, &f)
+	}
 	if m.cpu != nil {
 		evidence.WithoutCPU(p, &f, evidence.Part{Share: m.share.Number(), Low: m.low, High: m.high})
 		f.Evidence = append(f.Evidence, m.cpus)

@@ -32,6 +32,8 @@ type signature struct {
 	// checks whose findings are consequences; those of the built-in table are in causes.go
 	Explains []string `yaml:"explains"`
 	NotNamed []string `yaml:"not-named"` // frames that are never the culprit, such as constructors of exceptions
+	// Statements says that a database does it for its statements, which are named.
+	Statements bool `yaml:"statements"`
 	// KernelToo says that the kernel's share of the CPU time is a part of it, and not to be fixed first.
 	KernelToo bool          `yaml:"kernel-too"`
 	Cure      string        `yaml:"cure"`

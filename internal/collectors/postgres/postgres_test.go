@@ -183,6 +183,9 @@ func testLocks(t *testing.T, server db) {
 		ages[0].Last() > 60 {
 		t.Errorf("ages of transactions: %v", ages)
 	}
+	if run := rec.Gauge(metric.DatabaseStatementTime); len(run) > 0 {
+		t.Errorf("%v runs, and all wait", run[0].Labels)
+	}
 	checkStates(t, rec, window)
 }
 

@@ -112,6 +112,15 @@ func testScans(t *testing.T, server db) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("scans (-want +got):\n%s", diff)
 	}
+	ran := map[string]float64{}
+	for _, s := range rec.Gauge(metric.DatabaseStatementTime) {
+		ran[before(s.Label("statement"))] += s.Last()
+	}
+	for statement := range want {
+		if ran[statement] < 0.5*window.Seconds() {
+			t.Errorf("%s runs for %v s of %v", statement, ran[statement], window)
+		}
+	}
 }
 
 // before cuts the call off that makes a test's statement slow.

@@ -34,6 +34,11 @@ var (
 			"server's. A session without one serves none over TCP.", "pid", "source", "destination")
 	DatabasePasses = overWindow("database_session_passes", q.Events, "process_vm_readv(2)",
 		"How often all sessions were looked at for database_session_seconds.")
+	DatabaseStatementTime = overWindow("database_statement_seconds", q.Seconds,
+		"process_vm_readv(2), st_activity_raw of struct PgBackendStatus, sampled",
+		"Time in the window that sessions of a server (pid) were in a statement and did not wait for a lock of another "+
+			"session, by the statement without literals. The series beyond the first 200 are left out.",
+		"pid", "statement")
 	DatabaseScanTime = overWindow("database_scan_seconds", q.Seconds,
 		"process_vm_readv(2), struct PortalData, PlanState and HeapScanDescData, sampled",
 		"Time in the window that sessions of a server (pid) were in a statement which was reading a table from end to "+
