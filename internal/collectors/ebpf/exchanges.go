@@ -26,7 +26,7 @@ func exchangesCollector(l *Loader) collect.Collector {
 		Doc: "How long the target's exchanges over TCP take, as a server and as a client: from a request until its " +
 			"answer. Requests that are sent together and answered together are one exchange.",
 		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: about 0.2 µs a segment that " +
-			"comes on a connection of the target's, less on others; above 20,000 segments a second and CPU an " +
+			"comes on a connection of the target's, less on others; above 40,000 segments a second and CPU an " +
 			"eighth of the time is measured",
 		Provides: append(Costs(), metric.ExchangeDurations),
 		Requires: requires(),

@@ -69,7 +69,7 @@ func TestExchangesInTurns(t *testing.T) {
 	}
 	var asked atomic.Int64
 	var clients errgroup.Group
-	const window, warm = 8*exchangeEvery + exchangeEvery/2, exchangeEvery
+	const window, warm = 4*exchangeEvery + exchangeEvery/2, exchangeEvery / 2
 	until := time.Now().Add(warm + window)
 	for i := range connections {
 		wait := time.Duration(i%2) * exchangeTurn / 4

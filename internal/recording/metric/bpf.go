@@ -73,7 +73,7 @@ var ExchangeDurations = counter("tcp_exchange_durations_total", q.Events,
 		"smaller bound, a sixteenth of a power of two below. An exchange is what one side sent until the other did, "+
 		"and the answer to it: requests that are sent together and answered together are one. A server's is from "+
 		"the arrival of its first segment until the answer's last one is sent; a client's from its last segment "+
-		"until the answer is read. It is counted when the next one begins or the connection ends. Where more than 20,000 "+
+		"until the answer is read. It is counted when the next one begins or the connection ends. Where more than 40,000 "+
 		"segments a second come on a CPU, it is done for an eighth of the time, and scaled by all segments.",
 	"side", "endpoint", "at_most")
 
