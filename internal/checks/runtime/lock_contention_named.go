@@ -40,7 +40,7 @@ func (l *nativeLock) reportNamed(p *check.Pass, n *hotcode.NamedLock, window, sh
 	waiters := quantity.Of("waited", l.seconds, quantity.Seconds).Per(window).As(quantity.Threads).
 		Named("threads that wait at any moment")
 	f := check.Finding{
-		Subject:  check.Subject{Kind: "lock", ID: n.At + " (" + n.Function + ")"},
+		Subject:  check.Subject{Kind: "lock", ID: n.At},
 		Severity: check.Info,
 		Weight:   share.Number(),
 		Summary: fmt.Sprintf("%d threads of %s wait %s of their time for a lock, in %s", len(l.threads),
@@ -51,9 +51,7 @@ func (l *nativeLock) reportNamed(p *check.Pass, n *hotcode.NamedLock, window, sh
 		Disproof: "gdb -p PID -batch -ex 'thread apply all bt', several times: no threads are in " + n.Function + ".",
 	}
 	if n.At != n.Function {
-		f.Subject.ID, f.Summary = n.At, f.Summary+", at "+n.At
-	} else {
-		f.Subject.ID = n.Function
+		f.Summary += ", at " + n.At
 	}
 	if l.harms(p, window, share, waiters, &f) {
 		f.Severity = check.Warning

@@ -106,7 +106,7 @@ func (e *exchanges) mark() error {
 	for _, n := range t.metThen {
 		sum += n
 	}
-	return e.set.countRuns(sum, bpf.ExchangesProgArrive, bpf.ExchangesProgReadSome)
+	return e.set.countRuns(sum, bpf.ExchangesProgArrive)
 }
 
 func (t *exchangeTimes) forgetTurn() {
