@@ -177,12 +177,17 @@ static inline struct times *times_of(const struct sock *sk, u32 side)
 	return t;
 }
 
+static inline bool is_over(const struct exchange *x)
+{
+	return x->asked && x->answered >= x->asked;
+}
+
 // over counts an exchange, if it has come to its end.
 static inline void over(struct times *t, const struct exchange *x)
 {
 	u32 b;
 
-	if (!x->asked || x->answered < x->asked)
+	if (!is_over(x))
 		return;
 	b = bucket(x->answered - x->asked);
 	asm volatile("%0 &= %1" : "+r"(b) : "i"(ROOM - 1)); // the compiler would leave it out
@@ -354,7 +359,7 @@ int change_state(u64 *ctx)
 		return 0;
 	if (x->turn == turn) {
 		look(sk, tp, x);
-		t = times_of(sk, x->side);
+		t = is_over(x) ? times_of(sk, x->side) : 0; // without an exchange it takes no room among the endpoints
 		if (t)
 			over(t, x);
 	}

@@ -193,13 +193,8 @@ func (l *nativeLock) leaders(p *check.Pass, window quantity.Value) quantity.Valu
 }
 
 func (l *nativeLock) pools() string {
-	return mostIn(l.threads)
-}
-
-// mostIn gives the pool that most threads are of; their names are given by id.
-func mostIn(threads map[string]string) string {
 	byPool := map[string]int{}
-	for _, comm := range threads {
+	for _, comm := range l.threads {
 		byPool[metric.PoolOf(comm)]++
 	}
 	best, most := "", 0
@@ -214,8 +209,7 @@ func mostIn(threads map[string]string) string {
 func (l *nativeLock) report(p *check.Pass, window, share, handedOn quantity.Value, known bool) {
 	here := func(s stacks.Sample) bool { return s.Class == "mutex "+l.on || s.Class == "futex "+l.on }
 	at := evidence.FirstOffCPUPath(p, here)
-	waiters := quantity.Of("waited", l.seconds, quantity.Seconds).Per(window).As(quantity.Threads).
-		Named("threads that wait at any moment")
+	waiters := l.waiters(window)
 	id := "futex " + l.on
 	if at != "" {
 		id = at + " (" + id + ")"
@@ -246,6 +240,16 @@ func (l *nativeLock) report(p *check.Pass, window, share, handedOn quantity.Valu
 				quantity.Ratio).Text(),
 			orUnknown(w.At), w.Thread))
 	}
+	l.conclude(p, f, window, share, waiters)
+}
+
+func (l *nativeLock) waiters(window quantity.Value) quantity.Value {
+	return quantity.Of("waited", l.seconds, quantity.Seconds).Per(window).As(quantity.Threads).
+		Named("threads that wait at any moment")
+}
+
+// conclude reports a finding, with the severity that its harm deserves.
+func (l *nativeLock) conclude(p *check.Pass, f check.Finding, window, share, waiters quantity.Value) {
 	if l.harms(p, window, share, waiters, &f) {
 		f.Severity = check.Warning
 		evidence.WithoutThreads(p, &f, waiters.Number())

@@ -2,10 +2,8 @@ package runtime
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
-	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
@@ -21,10 +19,7 @@ func runNamedLocks(p *check.Pass) bool {
 	window := quantity.Of("window", prof.Duration.Seconds(), quantity.Seconds)
 	found := hotcode.NamedLocks(prof)
 	for i, n := range found {
-		l := &nativeLock{sure: true, seconds: float64(n.Value) / 1e9, threads: map[string]string{}}
-		for tid, name := range n.Threads {
-			l.threads[strconv.FormatInt(tid, 10)] = name
-		}
+		l := &nativeLock{sure: true, seconds: float64(n.Value) / 1e9, count: float64(n.Count), threads: n.Threads}
 		share := l.share(window)
 		if i == 0 {
 			p.Read(share)
@@ -37,14 +32,13 @@ func runNamedLocks(p *check.Pass) bool {
 }
 
 func (l *nativeLock) reportNamed(p *check.Pass, n *hotcode.NamedLock, window, share quantity.Value) {
-	waiters := quantity.Of("waited", l.seconds, quantity.Seconds).Per(window).As(quantity.Threads).
-		Named("threads that wait at any moment")
+	waiters := l.waiters(window)
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "lock", ID: n.At},
 		Severity: check.Info,
 		Weight:   share.Number(),
 		Summary: fmt.Sprintf("%d threads of %s wait %s of their time for a lock, in %s", len(l.threads),
-			mostIn(l.threads), share.Text(), n.Function),
+			l.pools(), share.Text(), n.Function),
 		Evidence: []quantity.Value{share, waiters},
 		Remedies: []check.Remedy{holdForLess(p, share)},
 		Placebos: []string{"More threads: they wait, too."},
@@ -53,10 +47,5 @@ func (l *nativeLock) reportNamed(p *check.Pass, n *hotcode.NamedLock, window, sh
 	if n.At != n.Function {
 		f.Summary += ", at " + n.At
 	}
-	if l.harms(p, window, share, waiters, &f) {
-		f.Severity = check.Warning
-		evidence.WithoutThreads(p, &f, waiters.Number())
-	}
-	f.Confidence = lowest(f.Confidence, evidence.SampledConfidence(n.Count, f.Doubts))
-	p.Report(f)
+	l.conclude(p, f, window, share, waiters)
 }

@@ -136,6 +136,14 @@ func (e *exchanges) appendExchanges(a *recording.Appender) error {
 	if err := errors.Join(e.turns.failed, e.read(!e.turns.attached)); err != nil {
 		return err
 	}
+	met, err := e.met()
+	if err != nil {
+		return err
+	}
+	runs := uint64(0)
+	for _, n := range met {
+		runs += n
+	}
 	a.None(metric.ExchangeDurations)
 	for end, t := range e.times.ends {
 		side := "client"
@@ -148,7 +156,7 @@ func (e *exchanges) appendExchanges(a *recording.Appender) error {
 			appendCount(a, metric.ExchangeDurations, count, 1, []string{side, endpoint}, exchangeBound(i))
 		}
 	}
-	return nil
+	return e.set.countRuns(runs, bpf.ExchangesProgArrive)
 }
 
 // exchangeBuckets are those in use (BUCKETS in exchanges.bpf.c).

@@ -27,14 +27,12 @@ const (
 
 // exchangeTimes are what the programs of exchanges saw, and what is made of it.
 type exchangeTimes struct {
-	procs    []procfs.Proc // in the target's network namespace
-	limit    float64       // busySegments
-	number   uint32        // of the turn; odd while the programs are detached
-	ends     map[bpf.ExchangesEnd]*endTimes
-	came     float64 // segments to the namespace, as read last
-	ofTurn   float64 // of them, in the latest turn
-	metSince time.Time
-	metThen  []uint64 // by CPU
+	rate
+	procs  []procfs.Proc // in the target's network namespace
+	number uint32        // of the turn; odd while the programs are detached
+	ends   map[bpf.ExchangesEnd]*endTimes
+	came   float64 // segments to the namespace, as read last
+	ofTurn float64 // of them, in the latest turn
 }
 
 // endTimes are of the exchanges with an endpoint.
@@ -57,9 +55,11 @@ func (e *exchanges) startTurns(proc string, members []host.Process) error {
 		}
 	}
 	t.came = t.segments()
-	if err := e.mark(); err != nil {
+	met, err := e.met()
+	if err != nil {
 		return err
 	}
+	t.mark(met)
 	e.turns.length, e.turns.every = exchangeTurn, exchangeEvery
 	e.turns.attach, e.turns.detach, e.turns.busy = e.beginTurn, e.endTurn, e.busy
 	e.turns.start()
@@ -78,35 +78,24 @@ func (t *exchangeTimes) segments() float64 {
 }
 
 func (e *exchanges) busy() (bool, error) {
-	t := &e.times
-	then, since := t.metThen, t.metSince
-	if err := e.mark(); err != nil {
+	met, err := e.met()
+	if err != nil {
 		return false, err
 	}
-	most := uint64(0)
-	for cpu, n := range t.metThen {
-		most = max(most, n-then[cpu])
-	}
-	busy := float64(most) > t.limit*t.metSince.Sub(since).Seconds()
+	busy := e.times.isBusy(met)
+	e.times.mark(met)
 	if !busy {
-		t.forgetTurn()
+		e.times.forgetTurn()
 	}
 	return busy, nil
 }
 
-// mark begins the time in which segments are counted for their rate.
-func (e *exchanges) mark() error {
-	t := &e.times
-	t.metThen = nil
-	if err := e.set.collection.Maps[bpf.ExchangesMapMet].Lookup(uint32(0), &t.metThen); err != nil {
-		return fmt.Errorf("read the number of segments: %w", err)
+// met is how many segments the programs were called for, by CPU.
+func (e *exchanges) met() (cpus []uint64, err error) {
+	if err := e.set.collection.Maps[bpf.ExchangesMapMet].Lookup(uint32(0), &cpus); err != nil {
+		return nil, fmt.Errorf("read the number of segments: %w", err)
 	}
-	t.metSince = time.Now()
-	sum := uint64(0)
-	for _, n := range t.metThen {
-		sum += n
-	}
-	return e.set.countRuns(sum, bpf.ExchangesProgArrive)
+	return cpus, nil
 }
 
 func (t *exchangeTimes) forgetTurn() {
@@ -129,7 +118,9 @@ func (e *exchanges) beginTurn() error {
 	t.pass(true)
 	err = e.count((*endTimes).leaveOut)
 	t.forgetTurn()
-	return errors.Join(err, e.mark())
+	met, metErr := e.met()
+	t.mark(met)
+	return errors.Join(err, metErr)
 }
 
 func (e *exchanges) endTurn() error {

@@ -3,7 +3,6 @@ package ebpf
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -24,11 +23,9 @@ const (
 
 // softirqTimes are what the programs of softirqs saw.
 type softirqTimes struct {
+	rate
 	number  uint64                          // of the turn
 	missed  bool                            // since the softirqs were read last, the programs were detached
-	since   time.Time                       // the turn began, or its softirqs were last looked at for their rate
-	before  []uint64                        // softirqs that were timed until then, by CPU
-	limit   float64                         // busySoftirqs
 	vectors [len(vectorNames)][]softirqTime // by CPU
 }
 
@@ -70,7 +67,7 @@ func (s *softirq) startTurns() error {
 	if err := s.read(); err != nil {
 		return err
 	}
-	s.times.mark()
+	s.times.mark(s.times.timedByCPU())
 	s.turns.start()
 	return nil
 }
@@ -80,8 +77,9 @@ func (s *softirq) busy() (bool, error) {
 		return false, err
 	}
 	t := &s.times
-	busy := t.busiest() > t.limit
-	t.mark()
+	timed := t.timedByCPU()
+	busy := t.isBusy(timed)
+	t.mark(timed)
 	return busy, nil
 }
 
@@ -105,12 +103,9 @@ func (s *softirq) beginTurn() error {
 		return err
 	}
 	t.missed = false
-	t.mark()
+	t.mark(t.timedByCPU())
 	return nil
 }
-
-// mark begins the time in which softirqs are counted for their rate.
-func (t *softirqTimes) mark() { t.since, t.before = time.Now(), t.timedByCPU() }
 
 func (t *softirqTimes) timedByCPU() []uint64 {
 	counts := make([]uint64, len(t.vectors[0]))
@@ -120,15 +115,6 @@ func (t *softirqTimes) timedByCPU() []uint64 {
 		}
 	}
 	return counts
-}
-
-// busiest is the most softirqs a second of a CPU.
-func (t *softirqTimes) busiest() float64 {
-	counts := t.timedByCPU()
-	for cpu := range counts {
-		counts[cpu] -= t.before[cpu]
-	}
-	return float64(slices.Max(counts)) / time.Since(t.since).Seconds()
 }
 
 // read adds up what ran since it was called last.

@@ -22,6 +22,25 @@ type turns struct {
 	failed   error
 }
 
+// A rate is of what is counted by CPU.
+type rate struct {
+	limit  float64 // a second and CPU, above which turns are needed
+	since  time.Time
+	before []uint64 // as it was marked
+}
+
+// mark begins the time of the rate.
+func (r *rate) mark(counts []uint64) { r.since, r.before = time.Now(), counts }
+
+// isBusy tells whether a CPU is above the limit since then.
+func (r *rate) isBusy(counts []uint64) bool {
+	most := uint64(0)
+	for cpu, n := range counts {
+		most = max(most, n-r.before[cpu])
+	}
+	return float64(most) > r.limit*time.Since(r.since).Seconds()
+}
+
 // start begins with the programs attached.
 func (t *turns) start() {
 	t.mu.Lock()

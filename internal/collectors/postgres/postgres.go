@@ -280,8 +280,15 @@ func (s *source) add(of *server, glances []glance) {
 
 // addStatement counts the time of a statement that runs.
 func (s *source) addStatement(key [2]string, d time.Duration) {
-	if _, known := s.statements[key]; key[1] != "" && (known || len(s.statements) < maxSeries) {
-		s.statements[key] += d
+	if key[1] != "" {
+		addBounded(s.statements, key, d)
+	}
+}
+
+// addBounded adds to a series, if it is not one too many.
+func addBounded(m map[[2]string]time.Duration, key [2]string, d time.Duration) {
+	if _, known := m[key]; known || len(m) < maxSeries {
+		m[key] += d
 	}
 }
 
@@ -298,10 +305,7 @@ func (s *source) addFront(w *behind, d time.Duration) {
 	if w.first == nil || w.first.fingerprint == "" {
 		return
 	}
-	key := [2]string{w.kind, w.first.fingerprint}
-	if _, known := s.fronts[key]; known || len(s.fronts) < maxSeries {
-		s.fronts[key] += d
-	}
+	addBounded(s.fronts, [2]string{w.kind, w.first.fingerprint}, d)
 }
 
 // waiting is the state of a session whose statement waits for a lock.

@@ -1,7 +1,9 @@
 package hotcode
 
 import (
+	"cmp"
 	"slices"
+	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -21,10 +23,10 @@ var parkers = []string{"rb_native_", "parking_lot_core::"}
 // A NamedLock is where threads wait for a lock that is told by the function that they wait in.
 type NamedLock struct {
 	Function string
-	At       string           // the first function of the program that called it, else the same
-	Threads  map[int64]string // that waited there at all: their names, by thread id
-	Count    int64            // samples
-	Value    int64            // nanoseconds, of all threads
+	At       string            // the first function of the program that called it, else the same
+	Threads  map[string]string // that waited there at all: their names, by thread id
+	Count    int64             // samples
+	Value    int64             // nanoseconds, of all threads
 }
 
 // NamedLocks gives those of a profile of waits, by where they are called, the longest waits first.
@@ -37,11 +39,11 @@ func NamedLocks(p *stacks.Profile) []*NamedLock {
 		}
 		l := by[[2]string{function, at}]
 		if l == nil {
-			l = &NamedLock{Function: function, At: at, Threads: map[int64]string{}}
+			l = &NamedLock{Function: function, At: at, Threads: map[string]string{}}
 			by[[2]string{function, at}] = l
 		}
 		thread := p.ThreadOf(s)
-		l.Threads[int64(thread.ID)] = thread.Name
+		l.Threads[strconv.Itoa(thread.ID)] = thread.Name
 		l.Count += s.Count
 		l.Value += s.Value
 	}
@@ -50,10 +52,7 @@ func NamedLocks(p *stacks.Profile) []*NamedLock {
 		out = append(out, l)
 	}
 	slices.SortFunc(out, func(x, y *NamedLock) int {
-		if x.Value != y.Value {
-			return int(y.Value - x.Value)
-		}
-		return slices.Compare([]string{x.Function, x.At}, []string{y.Function, y.At})
+		return cmp.Or(cmp.Compare(y.Value, x.Value), cmp.Compare(x.Function, y.Function), cmp.Compare(x.At, y.At))
 	})
 	return out
 }

@@ -29,7 +29,7 @@ func TestNamedLocks(t *testing.T) {
 		got := ""
 		for _, l := range NamedLocks(p) {
 			got += l.Function + " at " + l.At
-			if l.Count != 3 || l.Value != 100_000_000 || l.Threads[1] != "a" {
+			if l.Count != 3 || l.Value != 100_000_000 || l.Threads["1"] != "a" {
 				t.Errorf("%s\n%d samples, %d ns of %v", line, l.Count, l.Value, l.Threads)
 			}
 		}
