@@ -49,6 +49,9 @@ func (s *scene) beside(subject Subject) bool {
 		pid, _, _ := strings.Cut(subject.ID, " ") // "4021 (java)"
 		return s.strangers[pid]
 	case "listener":
+		if strings.HasPrefix(subject.ID, "unix:") || strings.HasPrefix(subject.ID, "udp:") {
+			return false // others' are not recorded
+		}
 		return s.listeners != nil && !s.listeners[subject.ID]
 	case "destination":
 		target, known := s.owners[subject.ID]

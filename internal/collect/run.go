@@ -166,10 +166,7 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 			return ""
 		case <-tick.timer.C:
 			tick.next()
-			// the last sample is about to be taken anyway
-			if o.Budget.check(n) && o.Duration-b.Elapsed() > o.Interval/4 {
-				sampleAll(sampling, workers, o, between)
-			}
+			sampleBetween(sampling, b, workers, o, n)
 			early = o.ended(b)
 		}
 		if o.Tick != nil {
@@ -178,6 +175,18 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 	}
 	sampleAll(sampling, workers, o, last)
 	return early
+}
+
+// sampleBetween samples at the n-th tick, if the budget allows it and the last sample is not about to be taken anyway.
+func sampleBetween(ctx context.Context, b *recording.Builder, workers []*worker, o Options, n int) {
+	within := o.Budget.check(n)
+	switch {
+	case o.Duration-b.Elapsed() <= o.Interval/4:
+	case within:
+		sampleAll(ctx, workers, o, between)
+	default:
+		b.Skip()
+	}
 }
 
 func (o Options) ended(b *recording.Builder) string {

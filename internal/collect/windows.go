@@ -103,10 +103,7 @@ func (s *stream) wait(ctx, sampling context.Context) bool {
 			return true
 		case <-tick.timer.C:
 			tick.next()
-			// the last sample is about to be taken anyway
-			if s.o.Budget.check(n) && s.o.Duration-s.b.Elapsed() > s.o.Interval/4 {
-				sampleAll(sampling, s.workers, s.o, between)
-			}
+			sampleBetween(sampling, s.b, s.workers, s.o, n)
 		}
 	}
 }

@@ -19,9 +19,9 @@ func Serves(p *check.Pass) (serves, known bool) {
 func RequestMetrics() []metric.Metric {
 	return []metric.Metric{
 		metric.TargetListenPorts, metric.ListenerSegments, metric.TCPPassiveOpens, metric.ConnectionTurns,
-		metric.ListenerOwes, metric.ListenerQueue, metric.ThreadStateTime, metric.ThreadWaitTime,
+		metric.ListenerOwes, metric.ListenerQueue, metric.UnixQueue, metric.ThreadStateTime, metric.ThreadWaitTime,
 		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU,
-		metric.ExchangeDurations,
+		metric.ExchangeDurations, metric.ExchangesCounted,
 	}
 }
 

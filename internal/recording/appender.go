@@ -27,6 +27,8 @@ type Builder struct {
 	done   bool // Done was called: a sample that still hangs must not change what the checks read
 	start  time.Time
 	now    func() time.Time
+
+	skipped []float64 // seconds after the start
 }
 
 // NewBuilder starts a recording at this moment.
@@ -36,6 +38,13 @@ func NewBuilder() *Builder {
 
 // Elapsed gives the time since the recording began.
 func (b *Builder) Elapsed() time.Duration { return b.now().Sub(b.start).Truncate(time.Microsecond) }
+
+// Skip notes that no collector samples at this moment, to stay within the budget.
+func (b *Builder) Skip() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.skipped = append(b.skipped, b.Elapsed().Seconds())
+}
 
 // Appender starts one sample. Nothing of it is in the recording before [Appender.Commit].
 func (b *Builder) Appender() *Appender { return &Appender{b: b, at: b.Elapsed()} }
@@ -47,6 +56,7 @@ func (b *Builder) Done(meta Meta) *Recording {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.done = true
+	meta.Cost.Skipped = b.skipped
 	meta.Target.Cmdline = Redact(meta.Target.Cmdline)
 	meta.Target.Name = redactName(meta.Target.Name)
 	b.rec.Meta = stored(meta)

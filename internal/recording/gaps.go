@@ -22,7 +22,8 @@ const maxRounds = 1e6
 
 // Gaps gives the collectors of these metrics that lost samples, which their times tell: each reads in each interval of
 // the recording, or at a pace of its own that is some of these. One with less than three quarters of its samples has
-// no pace: it reads at the ends of the window, or began late, and is not judged.
+// no pace: it reads at the ends of the window, or began late, and is not judged. Rounds that were skipped to stay within
+// the budget are not lost: nobody sampled then, whatever the host did.
 func (r *Recording) Gaps(ms []metric.Metric) []Gap {
 	if !(r.Meta.Interval > 0) || r.Meta.Duration > maxRounds*r.Meta.Interval {
 		return nil
@@ -40,12 +41,23 @@ func (r *Recording) Gaps(ms []metric.Metric) []Gap {
 		}
 		read = slices.CompactFunc(read, func(a, b Point) bool { return a.At == b.At })
 		pace := max(1, float64(series.UsualStep(read)))
-		all := int(math.Round(rounds/pace)) + 1
+		all := int(math.Round(rounds/pace)) + 1 - int(math.Ceil(r.skipped(read)/pace))
 		if n := len(read); 4*n >= 3*all && n < all {
 			out = append(out, Gap{Collector: c.Name, Lost: all - n, Rounds: all})
 		}
 	}
 	return out
+}
+
+// skipped is how many rounds were skipped that are not among these.
+func (r *Recording) skipped(read []Point) (n float64) {
+	for _, at := range r.Meta.Cost.Skipped {
+		round := time.Duration(math.Round(at / r.Meta.Interval))
+		if !slices.ContainsFunc(read, func(p Point) bool { return p.At == round }) {
+			n++
+		}
+	}
+	return n
 }
 
 // samplesOf gives the times at which a collector read anything.

@@ -16,17 +16,21 @@ func TestGaps(t *testing.T) {
 		name        string
 		times       []int // in milliseconds, of a recording of 8 s with a sample a second
 		lost, total int
+		skipped     []float64
 	}{
-		{"all", ms(40, 1050, 2060, 3040, 4050, 5090, 6050, 7050, 8001), 0, 0},
-		{"the first is lost", ms(1050, 2060, 3040, 4050, 5090, 6050, 7050, 8001), 1, 9},
-		{"one in the middle is lost", ms(40, 1050, 2060, 4050, 5090, 6050, 7050, 8001), 1, 9},
-		{"the last is lost", ms(40, 1050, 2060, 3040, 4050, 5090, 6050, 7050), 1, 9},
-		{"two are lost", ms(40, 1050, 4050, 5090, 6050, 7050, 8001), 2, 9},
-		{"each other second", ms(40, 2050, 4060, 6040, 8001), 0, 0},
-		{"each other second, one lost", ms(40, 2050, 6040, 8001), 1, 5},
-		{"at both ends", ms(40, 8001), 0, 0},
-		{"it began when half was over", ms(4050, 5090, 6050, 7050, 8001), 0, 0},
-		{"once", ms(3000), 0, 0},
+		{"all", ms(40, 1050, 2060, 3040, 4050, 5090, 6050, 7050, 8001), 0, 0, nil},
+		{"the first is lost", ms(1050, 2060, 3040, 4050, 5090, 6050, 7050, 8001), 1, 9, nil},
+		{"one in the middle is lost", ms(40, 1050, 2060, 4050, 5090, 6050, 7050, 8001), 1, 9, nil},
+		{"the last is lost", ms(40, 1050, 2060, 3040, 4050, 5090, 6050, 7050), 1, 9, nil},
+		{"two are lost", ms(40, 1050, 4050, 5090, 6050, 7050, 8001), 2, 9, nil},
+		{"each other second", ms(40, 2050, 4060, 6040, 8001), 0, 0, nil},
+		{"each other second, one lost", ms(40, 2050, 6040, 8001), 1, 5, nil},
+		{"at both ends", ms(40, 8001), 0, 0, nil},
+		{"it began when half was over", ms(4050, 5090, 6050, 7050, 8001), 0, 0, nil},
+		{"once", ms(3000), 0, 0, nil},
+		{"two are skipped", ms(40, 1050, 2060, 3040, 5090, 7050, 8001), 0, 0, []float64{4.05, 6.05}},
+		{"one is skipped, one lost", ms(40, 1050, 3040, 4050, 5090, 7050, 8001), 1, 8, []float64{6.05}},
+		{"each other second, two are skipped", ms(40, 2050, 4060, 8001), 0, 0, []float64{5.05, 6.05}},
 	} {
 		var points []Point
 		for _, at := range c.times {
@@ -35,7 +39,7 @@ func TestGaps(t *testing.T) {
 		name := metric.ContextSwitches.Describe().Name
 		r := &Recording{
 			Meta: Meta{
-				Duration: 8.004, Interval: 1,
+				Duration: 8.004, Interval: 1, Cost: Cost{Skipped: c.skipped},
 				Collectors: []CollectorStatus{{Name: "cpu", Status: StatusOK, Metrics: []string{name}}},
 			},
 			series: map[string]*family{

@@ -54,6 +54,7 @@ func (r *Recording) Redacted(n *redact.Names) (*Recording, error) {
 		out.Meta.Incident = own
 	}
 	out.Meta.Cost.GivenUp = slices.Clone(r.Meta.Cost.GivenUp) // names of collectors and numbers only
+	out.Meta.Cost.Skipped = slices.Clone(r.Meta.Cost.Skipped)
 	out.Meta.Redacted = &Redaction{Key: n.ID()}
 	left := slices.Clone(r.unread)
 	for _, f := range r.raws {

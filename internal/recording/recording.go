@@ -108,6 +108,9 @@ type Cost struct {
 	Lost    int     `json:"lost"`
 
 	GivenUp []GivenUp `json:"given_up,omitempty"` // to stay within the budget
+
+	// Skipped are the times, in seconds after the recording began, at which no sample was taken for the same reason.
+	Skipped []float64 `json:"skipped_seconds,omitempty"`
 }
 
 // GivenUp is a step that was taken because perfdoctor used more CPU time than it may.

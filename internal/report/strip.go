@@ -46,7 +46,7 @@ func resourceChecks() []struct {
 		{"memory", []string{"oom-kills", "memory-limit", "direct-reclaim", "swap-in", "major-faults"}},
 		{"disk", []string{"io-wait", "fsync-bound", "io-bound-threads"}},
 		{"network", []string{
-			"nic-drops", "nic-errors", "softnet-drops", "softirq-imbalance", "cpu-in-softirq", "snat-single-core",
+			"udp-drops", "nic-drops", "nic-errors", "softnet-drops", "softirq-imbalance", "cpu-in-softirq", "snat-single-core",
 			"conntrack-full", "irq-affinity", "bridge-nat-cost",
 		}},
 		{"TCP", []string{

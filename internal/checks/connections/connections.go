@@ -35,5 +35,6 @@ func Checks() []*check.Check {
 		tcpMemoryPressure,
 		tcpOrphans,
 		rcvbufPrune,
+		udpDrops,
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var (
@@ -41,19 +42,20 @@ connections that its configuration allows is there.
 
 Measured: the length of the accept queue at each look, and how many connections
 were established in the window. The one over the other is how long a connection
-waits at least (Little's law). The threads' states tell that the program neither
-runs nor waits for a CPU meanwhile, and that no interpreter is full which runs
-one thread at a time. It is critical where the queue overflows.
+waits at least (Little's law); at a socket of AF_UNIX each client is known, and
+for how long it was seen to wait. The threads' states tell that the program
+neither runs nor waits for a CPU meanwhile, and that no interpreter is full which
+runs one thread at a time. It is critical where the queue overflows.
 
 Fix: more workers or connections (pm.max_children, workers, -c, maxconn), or
 make that faster for which the workers wait. Won't help: a longer backlog; more
-clients wait then, and longer. Disproof: Recv-Q of ss -ltn is 0 at most looks.`,
+clients wait then, and longer. Disproof: Recv-Q of ss -ltn, or ss -lx, is 0 at most looks.`,
 	URL:   "https://man7.org/linux/man-pages/man2/listen.2.html",
 	Needs: []metric.Metric{metric.ListenerQueue},
 	Uses: append([]metric.Metric{
 		metric.ProcessCPU, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadCPU, metric.ThreadRunDelay,
 		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ListenOverflows, metric.ListenerBacklog,
-		metric.ScriptRuntime, metric.TargetInfo,
+		metric.ScriptRuntime, metric.TargetInfo, metric.UnixBacklog, metric.UnixOldest,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{paramSlowAcceptWait, paramSlowAcceptBusy, paramSlowAcceptFull, paramSlowAcceptLooks},
 	Run:    runSlowAccept,
@@ -82,7 +84,7 @@ func runSlowAccept(p *check.Pass) error {
 
 func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue quantity.Value) (check.Finding, bool) {
 	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
-	wait := acceptWait(p, queue, window)
+	wait := acceptWait(p, address, queue, window)
 	busy, work := busyShare(l)
 	p.Read(wait)
 	if wait.Below(p.Param(paramSlowAcceptWait)) || busy.AtLeast(p.Param(paramSlowAcceptBusy)) {
@@ -106,11 +108,7 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 		Disproof: "Recv-Q of the listener is 0 at most looks (ss -ltn)",
 	}
 	evidence.WithoutThreads(p, &f, queue.Number())
-	if over, ok := evidence.MaybeNetRise(p, metric.ListenOverflows, "accept queue overflows"); ok &&
-		over.N.Number() > 0 { // connections are refused now
-		f.Severity = check.Critical
-		f.Evidence = append(f.Evidence, over.Rate())
-	}
+	refused(p, &f, address)
 	if work == nil {
 		f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections, or "+
 			"each worker keeps a connection on which nobody asks (a shorter keep-alive frees it)")
@@ -125,6 +123,27 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 	return f, true
 }
 
+// refused makes it critical where connections are refused now. At a full socket of AF_UNIX connect() fails, or blocks.
+func refused(p *check.Pass, f *check.Finding, address string) {
+	if backlog := p.Gauge(metric.UnixBacklog, "listener", address); len(backlog) > 0 {
+		longest := 0.0
+		for _, s := range p.Gauge(metric.UnixQueue, "listener", address) {
+			longest = max(longest, s.Max())
+		}
+		if longest > backlog[0].Last() {
+			f.Severity = check.Critical
+			f.Summary += fmt.Sprintf("; with %.0f its backlog of %.0f is full, and connect() fails (EAGAIN)", longest,
+				backlog[0].Last())
+		}
+		return
+	}
+	if over, ok := evidence.MaybeNetRise(p, metric.ListenOverflows, "accept queue overflows"); ok &&
+		over.N.Number() > 0 {
+		f.Severity = check.Critical
+		f.Evidence = append(f.Evidence, over.Rate())
+	}
+}
+
 // ownerOf names the program that listens at an address.
 func ownerOf(p *check.Pass, address string) string {
 	for _, l := range evidence.Listeners(p) {
@@ -132,13 +151,20 @@ func ownerOf(p *check.Pass, address string) string {
 			return l.Owner()
 		}
 	}
+	for _, s := range p.Gauge(metric.UnixQueue, "listener", address) {
+		return "pid " + evidence.PIDName(s.Label("pid"), s.Label("comm"))
+	}
 	return evidence.Listener{}.Owner()
 }
 
 // acceptWait is how long a connection waits to be accepted, at least: no more were accepted than were established in
-// the network namespace. It is the window where none was.
-func acceptWait(p *check.Pass, queue, window quantity.Value) quantity.Value {
+// the network namespace. It is the window where none was. Of a socket of AF_UNIX it is for how long one was seen to
+// wait.
+func acceptWait(p *check.Pass, address string, queue, window quantity.Value) quantity.Value {
 	const wait = "time that a connection waits to be accepted, at least"
+	if oldest := p.Gauge(metric.UnixOldest, "listener", address); len(oldest) > 0 {
+		return quantity.Of(wait, series.Mean(series.Values(evidence.Together(oldest))), quantity.Seconds)
+	}
 	opened, ok := evidence.MaybeNetRise(p, metric.TCPPassiveOpens, "connections established")
 	if !ok || opened.N.Below(queue) {
 		return window.Named(wait)

@@ -123,13 +123,10 @@ func exchangesWith(p *check.Pass, l *ledger.Ledger, destination string) (x excha
 // waitingFor gives who waits for answers of the destination, mean. An event loop waits for many at once, and only its
 // connections tell; there the kernel's times are as coarse as a jiffy, and short exchanges seem to be none.
 func waitingFor(p *check.Pass, l *ledger.Ledger, destination string) quantity.Value {
-	threads, connections := 0.0, 0.0
+	threads, connections := 0.0, evidence.Asking(p, destination)
 	for _, pool := range l.Pools {
 		_, seconds := pool.Sum(func(place ledger.Place) bool { return place.Asked() && place.On == destination })
 		threads += seconds / l.Window
-	}
-	for _, s := range p.Gauge(metric.DestinationAsked, "destination", destination) {
-		connections += s.Mean()
 	}
 	if threads >= connections {
 		return quantity.Of("threads that wait for answers of "+destination+", mean", threads, quantity.Threads)

@@ -19,17 +19,17 @@ func runLoopBackend(p *check.Pass, l *ledger.Ledger) bool {
 		return false
 	}
 	told := false
-	for _, s := range p.Gauge(metric.DestinationAsked) {
-		destination := s.Label("destination")
-		if s.Mean() == 0 || !evidence.OfTarget(p, destination) {
+	for _, destination := range evidence.LabelValues(p.Gauge(metric.DestinationAsked), "destination") {
+		mean := evidence.Asking(p, destination)
+		if mean == 0 || !evidence.OfTarget(p, destination) {
 			continue
 		}
 		told = true
-		asked := quantity.Of("requests to "+destination+" without an answer, mean", s.Mean(), quantity.Sockets)
+		asked := quantity.Of("requests to "+destination+" without an answer, mean", mean, quantity.Sockets)
 		share := asked.As(r.InProgress.Unit()).Per(r.InProgress).
 			Named("share of a request's time that %s takes", destination)
 		p.Read(share)
-		if s.Mean() >= p.Param(backendWaiters).Number() && share.AtLeast(p.Param(backendShare)) {
+		if mean >= p.Param(backendWaiters).Number() && share.AtLeast(p.Param(backendShare)) {
 			f := loopFinding(p, destination, asked, share, r)
 			evidence.Noticed(p, &f, asked, backendRequest)
 			evidence.WithoutThreads(p, &f, asked.Number())

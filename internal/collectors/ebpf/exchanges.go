@@ -28,7 +28,7 @@ func exchangesCollector(l *Loader) collect.Collector {
 		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: about 0.2 µs a segment that " +
 			"comes on a connection of the target's, less on others; above 40,000 segments a second and CPU an " +
 			"eighth of the time is measured",
-		Provides: append(Costs(), metric.ExchangeDurations),
+		Provides: append(Costs(), metric.ExchangeDurations, metric.ExchangesCounted),
 		Requires: requires(),
 		Since:    collect.Floor{Release: "5.9", Brought: "the BPF helper bpf_skc_to_tcp_sock"},
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -144,6 +144,7 @@ func (e *exchanges) appendExchanges(a *recording.Appender) error {
 	for _, n := range met {
 		runs += n
 	}
+	a.Counter(metric.ExchangesCounted, e.turns.attachedFor(time.Now()).Seconds())
 	a.None(metric.ExchangeDurations)
 	for end, t := range e.times.ends {
 		side := "client"

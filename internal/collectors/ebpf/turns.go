@@ -18,6 +18,8 @@ type turns struct {
 	mu       sync.Mutex // held while one of them runs
 	timer    *time.Timer
 	attached bool
+	since    time.Time     // when they were attached last
+	before   time.Duration // for which they were attached until then
 	closed   bool
 	failed   error
 }
@@ -45,8 +47,16 @@ func (r *rate) isBusy(counts []uint64) bool {
 func (t *turns) start() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.attached = true
+	t.attached, t.since = true, time.Now()
 	t.timer = time.AfterFunc(t.length, t.take)
+}
+
+// attachedFor is for how long the programs were attached until now. The lock is held.
+func (t *turns) attachedFor(now time.Time) time.Duration {
+	if !t.attached {
+		return t.before
+	}
+	return t.before + now.Sub(t.since)
 }
 
 func (t *turns) close() {
@@ -76,13 +86,14 @@ func (t *turns) take() {
 // change gives when to look again.
 func (t *turns) change() (time.Duration, error) {
 	if !t.attached {
-		t.attached = true
-		return t.length, t.attach()
+		err := t.attach()
+		t.attached, t.since = true, time.Now()
+		return t.length, err
 	}
 	busy, err := t.busy()
 	if err != nil || !busy {
 		return t.every, err
 	}
-	t.attached = false
+	t.before, t.attached = t.attachedFor(time.Now()), false
 	return t.every - t.length, t.detach()
 }

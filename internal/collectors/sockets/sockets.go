@@ -1,5 +1,6 @@
 // Package sockets collects the TCP sockets of the target's network namespace: per destination on the client's side, per
-// listener on the server's, and whose they are.
+// listener on the server's, and whose they are; the accept queues of the target's sockets of AF_UNIX; and what UDP
+// sockets lost.
 package sockets
 
 import (
@@ -29,7 +30,7 @@ const dumpTimeout = 450 * time.Millisecond
 // for 60 s.
 const cpuShare = 0.005
 
-// Collectors lists this package's collector, which loads its programs with those of others.
+// Collectors lists this package's collectors. That of TCP loads its programs with those of others.
 func Collectors(l *ebpf.Loader) []collect.Collector {
 	return []collect.Collector{{
 		Name: "sockets",
@@ -60,7 +61,7 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 			s.load(l)
 			return s, nil
 		},
-	}}
+	}, unixCollector(), udpCollector()}
 }
 
 // source reads by sock_diag, or by /proc where that is not to be had (conn is nil).

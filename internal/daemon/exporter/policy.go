@@ -95,8 +95,10 @@ func setSockets(set func(policy, ...metric.Metric)) {
 		metric.DestinationSegs, metric.DestinationData, metric.DestinationAsked, metric.SynSentRetrans)
 	listener, accepting := []string{"listener"}, []string{"listener", "comm"}
 	set(policy{keep: []string{"listener", "state"}, each: listener}, metric.ListenerSockets)
-	set(policy{keep: accepting, each: accepting, fold: most}, metric.ListenerQueue)
-	set(policy{keep: accepting, each: accepting, fold: least}, metric.ListenerBacklog)
+	set(policy{keep: accepting, each: accepting, fold: most}, metric.ListenerQueue, metric.UnixQueue, metric.UnixOldest)
+	set(policy{keep: accepting, each: accepting, fold: least}, metric.ListenerBacklog, metric.UnixBacklog)
+	set(policy{keep: accepting, each: accepting, begun: true}, metric.UDPDrops)
+	set(policy{keep: accepting, each: accepting}, metric.UDPQueue)
 	set(policy{keep: listener, each: listener}, metric.ListenerPeers, metric.ListenerBytes, metric.ListenerHeld,
 		metric.ListenerOwes, metric.ListenerSegments)
 	comm := []string{"comm"}

@@ -19,6 +19,12 @@ type Exchanges struct {
 	// Seconds that half of them and 99 in 100 took at most, to a sixteenth; 0 if that is above the last bound, 68.7 s.
 	P50 float64 `json:"p50,omitempty"`
 	P99 float64 `json:"p99,omitempty"`
+
+	// InProgress is how many are under way at any moment: the seconds that they took together, over those in which they
+	// were counted (J. Little, Operations Research 9, 1961). Those that did not end are not in it. Timed is false where
+	// it is not known: exchanges were counted for a part of the time only.
+	InProgress float64 `json:"-"`
+	Timed      bool    `json:"-"`
 }
 
 // ExchangesOf gives the exchanges of a recording's target by endpoint, the most first.
@@ -32,6 +38,10 @@ func ExchangesOf(rec *recording.Recording) []Exchanges {
 		by[key] = append(by[key], s)
 		ended = max(ended, s.Points[len(s.Points)-1].At.Seconds())
 	}
+	counted := 0.0
+	for _, s := range rec.Counter(metric.ExchangesCounted) {
+		counted += s.Points[len(s.Points)-1].Value - s.Points[0].Value
+	}
 	var out []Exchanges
 	for key, list := range by {
 		e := Exchanges{Side: key[0], Endpoint: key[1]}
@@ -43,8 +53,11 @@ func ExchangesOf(rec *recording.Recording) []Exchanges {
 		}
 		e.P50, e.Count = quantile(counts, 0.5)
 		e.P99, _ = quantile(counts, percentile)
-		if ended > began {
-			e.PerSecond = e.Count / (ended - began)
+		if span := ended - began; span > 0 {
+			e.PerSecond = e.Count / span
+			if e.Timed = counted >= mostCounted*span; e.Timed {
+				e.InProgress = underWay(counts, e.Count, span)
+			}
 		}
 		if e.Count > 0 && !math.IsInf(e.Count+e.PerSecond, 1) {
 			out = append(out, e.bounded())
@@ -54,6 +67,25 @@ func ExchangesOf(rec *recording.Recording) []Exchanges {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Side, b.Side), cmp.Compare(a.Endpoint, b.Endpoint))
 	})
 	return out
+}
+
+// mostCounted is the share of the time in which exchanges were counted that is as good as all of it. In turns it is an
+// eighth.
+const mostCounted = 0.9
+
+// underWay is how many exchanges are under way in a span of seconds. One that began before the span is not counted,
+// which leaves of the span what is after the end of the longest of these: on average, all but the time of one. A bound
+// is half of a sixteenth above the mean of what it bounds.
+func underWay(counts map[float64]float64, count, span float64) float64 {
+	const above = 1.0 / 32
+	seconds := 0.0
+	for bound, n := range counts {
+		seconds += n * min(bound*(1-above), span)
+	}
+	if count == 0 {
+		return 0
+	}
+	return seconds / max(span-seconds/count, span/2)
 }
 
 // bounded has no quantile without a bound.

@@ -51,10 +51,33 @@ func TestFailuresThatBeginLater(t *testing.T) {
 	}
 }
 
-// TestExchangesOf: by endpoint, over the time in which they were counted, a bucket that begins later included.
+// TestExchangesOf: by endpoint, over the time in which they were counted, a bucket that begins later included. How many
+// are under way is told where all were counted.
 func TestExchangesOf(t *testing.T) {
-	rec := recorded(t, func(second int, a *recording.Appender) {
+	server := Exchanges{Side: "server", Endpoint: "192.0.2.1:80", Count: 1100, PerSecond: 220, P50: 0.001, P99: 0.5}
+	client := Exchanges{Side: "client", Endpoint: "192.0.2.9:5432", Count: 3, PerSecond: 0.6}
+	all := ExchangesOf(exchanged(t, 1))
+	for i, want := range []float64{220 * (0.9*0.001 + 0.1*0.5), 3 * 5 / 2.5} {
+		if got := all[i].InProgress; !all[i].Timed || got < 0.95*want || got > 1.05*want {
+			t.Errorf("%s: %v under way, want %v", all[i].Endpoint, got, want)
+		}
+	}
+	if diff := cmp.Diff([]Exchanges{server, client}, ExchangesOf(exchanged(t, 0.125))); diff != "" {
+		t.Errorf("counted in turns: -want +got\n%s", diff)
+	}
+	for _, n := range Of(exchanged(t, 1)) {
+		if n.Name == "exchange_p50" && n.Estimate.Mean != 0.001 || n.Name == "exchange_p99" && n.Estimate.Mean != 0.5 {
+			t.Errorf("%s = %+v", n.Name, n.Estimate)
+		}
+	}
+}
+
+// exchanged has exchanges that were counted for a part of the time.
+func exchanged(t *testing.T, part float64) *recording.Recording {
+	t.Helper()
+	return recorded(t, func(second int, a *recording.Appender) {
 		a.Counter(metric.BPFRuns, 1, "arrive")
+		a.Counter(metric.ExchangesCounted, part*float64(second))
 		a.Info(metric.TargetListenPorts, "0.0.0.0:80", "7", "web")
 		at := func(side, endpoint string, bound, n float64) {
 			a.Counter(metric.ExchangeDurations, n, side, endpoint, strconv.FormatFloat(bound, 'g', -1, 64))
@@ -68,16 +91,4 @@ func TestExchangesOf(t *testing.T) {
 			a.Counter(metric.ExchangeDurations, 3, "client", "192.0.2.9:5432", "+Inf")
 		}
 	})
-	want := []Exchanges{
-		{Side: "server", Endpoint: "192.0.2.1:80", Count: 1100, PerSecond: 220, P50: 0.001, P99: 0.5},
-		{Side: "client", Endpoint: "192.0.2.9:5432", Count: 3, PerSecond: 0.6},
-	}
-	if diff := cmp.Diff(want, ExchangesOf(rec)); diff != "" {
-		t.Error(diff)
-	}
-	for _, n := range Of(rec) {
-		if n.Name == "exchange_p50" && n.Estimate.Mean != 0.001 || n.Name == "exchange_p99" && n.Estimate.Mean != 0.5 {
-			t.Errorf("%s = %+v", n.Name, n.Estimate)
-		}
-	}
 }

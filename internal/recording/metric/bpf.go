@@ -121,6 +121,12 @@ var (
 			"µs a run.", "program")
 )
 
+// ExchangesCounted is how long exchanges were counted: less than the recording where it was done in turns.
+var ExchangesCounted = counter("tcp_exchanges_counted_seconds_total", q.Seconds,
+	"tp_btf/tcp_probe, tcp_rcv_space_adjust",
+	"Time for which the exchanges in tcp_exchange_durations_total were seen: all of it, or an eighth where more than "+
+		"40,000 segments a second come on a CPU. Then their times are those of a sample.")
+
 // Time in interrupts as BPF programs measure it at the beginning and end of each, not by ticks. What runs within
 // another's time is not counted there.
 var (

@@ -94,6 +94,20 @@ var (
 		"Connections waiting for accept().", "listener", "pid", "comm")
 	ListenerBacklog = gauge("tcp_listener_backlog", q.Connections, "NETLINK_SOCK_DIAG wqueue",
 		"Most connections that may wait: min(listen backlog, somaxconn).", "listener", "pid", "comm")
+	UDPDrops = counter("udp_socket_drops_total", q.Packets, "/proc/PID/net/udp drops",
+		"Datagrams that a bound UDP socket lost: its receive buffer was full, or their checksum was wrong. listener is "+
+			"its address.", "listener", "pid", "comm")
+	UDPQueue = gauge("udp_socket_receive_queue_bytes", q.Bytes, "/proc/PID/net/udp rx_queue",
+		"Memory of the datagrams that wait in a bound UDP socket to be read.", "listener", "pid", "comm")
+	UnixQueue = gauge("unix_listener_accept_queue", q.Connections, "NETLINK_SOCK_DIAG UNIX_DIAG_RQLEN",
+		"Connections waiting for accept() at a socket of AF_UNIX (unix:path) that the target listens on.",
+		"listener", "pid", "comm")
+	UnixBacklog = gauge("unix_listener_backlog", q.Connections, "NETLINK_SOCK_DIAG UNIX_DIAG_RQLEN",
+		"Most connections that may wait there: with more connect() fails (EAGAIN) or blocks.",
+		"listener", "pid", "comm")
+	UnixOldest = gauge("unix_listener_oldest_seconds", q.Seconds, "NETLINK_SOCK_DIAG UNIX_DIAG_ICONS",
+		"For how long the connection was seen to wait there that waits longest: 0.1 s at least, or none was seen "+
+			"twice.", "listener", "pid", "comm")
 	ListenerPeers = gauge("tcp_listener_peer_sockets", q.Sockets, "NETLINK_SOCK_DIAG",
 		"Established server-side sockets per listener and peer address; the largest peers.", "listener", "peer")
 	ListenerBytes = gauge("tcp_listener_peer_bytes", q.Bytes, "tcp_info", "Bytes carried so far by those sockets.",

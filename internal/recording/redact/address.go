@@ -7,9 +7,13 @@ import (
 	"strings"
 )
 
-// Endpoint gives an address with or without a port: "10.0.0.5:443", "[::1]:80", "::", "db.example.com:5432". What is no
+// Endpoint gives an address with or without a port: "10.0.0.5:443", "[::1]:80", "::", "db.example.com:5432", or
+// "unix:/run/app.sock". What is no
 // address is a host's name, unless it names no host: "", "*".
 func (n *Names) Endpoint(s string) string {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		return "unix:" + n.Path(path)
+	}
 	if ap, err := netip.ParseAddrPort(s); err == nil {
 		return netip.AddrPortFrom(n.Addr(ap.Addr()), ap.Port()).String()
 	}
