@@ -23,6 +23,10 @@ var (
 		Why: "of the datagrams that came: who asks a resolver asks again after 5 s (resolv.conf(5)), so a thousandth " +
 			"adds 5 ms to the mean",
 	}
+	paramUDPFull = &check.Param{
+		Name: "full", Default: 0.9, Unit: quantity.CPUs,
+		Why: "of a CPU that a thread uses: it has no time left in which it could read",
+	}
 	paramUDPBehind = &check.Param{
 		Name: "behind", Default: 0.8, Unit: quantity.Ratio,
 		Why: "of the looks found datagrams that wait: between bursts a reader that keeps up empties its socket",
@@ -40,8 +44,8 @@ collector of metrics counts too little.
 
 Measured: how many datagrams the socket lost in the window (sk_drops), beside those
 that programs of the network namespace read over IPv4; and how often the socket
-had some waiting. If it nearly always had, the reader is too slow. If it was empty
-at most looks, bursts are longer than the buffer.
+had some waiting. If it nearly always had, or a thread of the target is full, the
+reader is too slow. Else bursts are longer than the buffer.
 
 Fix: a reader that is too slow needs less work for each datagram, or more readers
 (SO_REUSEPORT, a socket for each); bursts need a longer buffer (SO_RCVBUF, up to
@@ -50,14 +54,17 @@ is full again after a moment, and what is read is older. Disproof: the column
 drops of /proc/net/udp stands still under the same load.`,
 	URL:    "https://man7.org/linux/man-pages/man7/udp.7.html",
 	Needs:  []metric.Metric{metric.UDPDrops},
-	Uses:   []metric.Metric{metric.UDPQueue, metric.UDPInDatagrams, metric.UDPReceiveBufErrors},
-	Params: []*check.Param{paramUDPRate, paramUDPShare, paramUDPBehind},
+	Uses:   []metric.Metric{metric.UDPQueue, metric.UDPInDatagrams, metric.ThreadCPU, metric.ThreadRunDelay},
+	Params: []*check.Param{paramUDPRate, paramUDPShare, paramUDPBehind, paramUDPFull},
 	Run:    runUDPDrops,
 }
 
 func runUDPDrops(p *check.Pass) error {
 	p.Read(quantity.Of("datagrams lost by UDP sockets", 0, "packets/s"))
-	read, _ := evidence.MaybeNetRise(p, metric.UDPInDatagrams, "datagrams read")
+	reads := quantity.Of("datagrams read a second", 0, paramUDPRate.Unit)
+	if read, ok := evidence.MaybeNetRise(p, metric.UDPInDatagrams, "datagrams read"); ok {
+		reads = read.Rate().As(paramUDPRate.Unit)
+	}
 	for _, s := range p.Counter(metric.UDPDrops) {
 		n, ok := s.Increase()
 		if !ok || n == 0 {
@@ -69,7 +76,7 @@ func runUDPDrops(p *check.Pass) error {
 		if rate.Below(p.Param(paramUDPRate)) {
 			continue
 		}
-		share := lost.Per(lost.Plus(read.N).Named("lost or read")).As(quantity.Ratio).
+		share := rate.Per(rate.Plus(reads).Named("lost or read")).As(quantity.Ratio).
 			Named("lost, share of the datagrams that came")
 		p.Read(share)
 		if share.AtLeast(p.Param(paramUDPShare)) {
@@ -107,14 +114,19 @@ func udpFinding(p *check.Pass, s recording.CounterSeries, rate, share quantity.V
 		Risk:    "up to that much kernel memory for each socket; what waits longer is older when it is read",
 		Effect:  "a burst that fits into it is read in place of lost",
 	}
-	if behind.AtLeast(p.Param(paramUDPBehind)) {
+	switch full := evidence.FullThreads(p, p.Param(paramUDPFull), p.Param(paramUDPFull)); {
+	case len(full) > 0:
+		f.Summary += ", and " + full[0].FullText()
+		f.Evidence = append(f.Evidence, full[0].Use)
+	case behind.AtLeast(p.Param(paramUDPBehind)):
 		f.Summary += "; it hardly ever empties it, so it reads too slowly"
-		f.Remedies, f.Placebos = []check.Remedy{faster}, []string{
-			"a longer receive buffer: it is full again after a moment, and what is read is older"}
-	} else {
+	default:
 		f.Summary += " in bursts"
 		f.Remedies = []check.Remedy{longer, faster}
+		return f
 	}
+	f.Remedies = []check.Remedy{faster}
+	f.Placebos = []string{"a longer receive buffer: it is full again after a moment, and what is read is older"}
 	return f
 }
 
