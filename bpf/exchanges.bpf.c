@@ -321,7 +321,9 @@ int read_some(u64 *ctx)
 			x->answered = ktime_ns();
 		return 0;
 	}
-	if (listens(sk))
+	// What a peer that has closed sent before is read later. Nothing would end what is followed from then on, and the
+	// next socket in the same memory would have it.
+	if (listens(sk) || sk->__sk_common.skc_state != ESTABLISHED)
 		return 0;
 	tp = tcp_sock_of(sk);
 	if (!tp)

@@ -67,6 +67,9 @@ func readTail(rec *recording.Recording) tail {
 func RequestsOf(p *check.Pass) (r Requests, ok bool) {
 	n, looks := owing(p)
 	most := RequestsAtMost(p)
+	if n == 0 && servesUnix(p) {
+		return unixRequests(p)
+	}
 	if n == 0 || looks < leastLooks || most.Number() == 0 || p.Meta.Duration <= 0 {
 		return r, false
 	}
@@ -76,6 +79,28 @@ func RequestsOf(p *check.Pass) (r Requests, ok bool) {
 	r.Late = quantity.Of("time that one request in a hundred takes, and more", float64(check.Shared(p, readTail)),
 		quantity.Seconds)
 	return r, true
+}
+
+// unixRequests gives the requests to a target that listens on sockets of AF_UNIX, of which the kernel keeps no times:
+// each is worked on by a thread, which waited for it in accept(), in a read or for events: the most frequent of these is
+// there for each request. An event loop works on many at once, and its requests seem to take as long as it computes.
+func unixRequests(p *check.Pass) (r Requests, ok bool) {
+	l, seen := LedgerOf(p)
+	calls, idle := map[string]float64{}, 0.0
+	for _, w := range ThreadWaits(p) {
+		switch w.Reason {
+		case "client", "request", "socket", "other": // other: of any of several descriptors
+			calls[w.Syscall] += w.Count
+			idle = max(idle, calls[w.Syscall])
+		}
+	}
+	if !seen || l.Window <= 0 || idle == 0 {
+		return r, false
+	}
+	r.InProgress = quantity.Of("threads with work, mean", l.Working()/l.Window, "requests")
+	r.Each = r.InProgress.Per(quantity.Of("waits for the next request", idle, "requests").
+		Per(quantity.Of("window", l.Window, quantity.Seconds))).Named("time of a request, at least")
+	return r, r.InProgress.Number() > 0
 }
 
 // owing is how many clients wait for an answer at the target's ports, on average, and how often one looked.

@@ -11,17 +11,20 @@ import (
 // Serves reports whether the target listens for clients: somebody waits for what it does. known is false of a whole
 // host, and where its sockets could not be read.
 func Serves(p *check.Pass) (serves, known bool) {
-	return len(p.Info(metric.TargetListenPorts)) > 0,
+	return len(p.Info(metric.TargetListenPorts)) > 0 || servesUnix(p),
 		p.Meta.Target.Kind != "host" && p.Recorded(metric.TargetListenPorts)
 }
+
+// servesUnix reports whether the target listens on a socket of AF_UNIX: others' are not recorded.
+func servesUnix(p *check.Pass) bool { return len(p.Gauge(metric.UnixBacklog)) > 0 }
 
 // RequestMetrics are what [RequestsAtMost], [RequestsOf] and [Noticed] read.
 func RequestMetrics() []metric.Metric {
 	return []metric.Metric{
 		metric.TargetListenPorts, metric.ListenerSegments, metric.TCPPassiveOpens, metric.ConnectionTurns,
-		metric.ListenerOwes, metric.ListenerQueue, metric.UnixQueue, metric.ThreadStateTime, metric.ThreadWaitTime,
+		metric.ListenerOwes, metric.ListenerQueue, metric.UnixQueue, metric.UnixBacklog, metric.ThreadStateTime, metric.ThreadWaitTime,
 		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU,
-		metric.ExchangeDurations, metric.ExchangesCounted,
+		metric.ExchangeDurations, metric.ExchangesCounted, metric.ThreadWaits,
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
@@ -54,6 +55,52 @@ func TestExchanges(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestExchangesOfClosed: of a peer that answers and closes, a client reads the answer later. Nothing is kept of such a
+// connection, whose memory is that of the next one, and each is an exchange.
+func TestExchangesOfClosed(t *testing.T) {
+	const n = 53
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test has ended
+			}
+			if _, err := c.Read(make([]byte, 1)); err == nil {
+				_, _ = c.Write([]byte{1}) // the client says what it got
+			}
+			_ = c.Close()
+		}
+	}()
+	o := openNamed(t, "bpf-exchanges", targetOf(t, os.Getpid()))
+	o.sample()
+	for range n {
+		c, err := net.Dial("tcp", l.Addr().String())
+		check(t, err)
+		_, err = c.Write([]byte{1})
+		check(t, err)
+		time.Sleep(2 * time.Millisecond) // until the answer is there, and the end of it
+		_, err = io.ReadFull(c, make([]byte, 1))
+		check(t, err)
+		check(t, c.Close())
+	}
+	settled()
+	kept, entries := 0, o.src.(*exchanges).set.collection.Maps[bpf.ExchangesMapExchanges].Iterate()
+	for key, value := uint64(0), (bpf.ExchangesExchange{}); entries.Next(&key, &value); {
+		kept++
+	}
+	check(t, entries.Err())
+	if kept > 0 {
+		t.Errorf("of %d closed connections %d are kept", n, kept)
+	}
+	rec := o.done()
+	for _, side := range []string{"server", "client"} {
+		want(t, rec, n, metric.ExchangeDurations, "side", side, "endpoint", l.Addr().String())
 	}
 }
 
