@@ -129,7 +129,7 @@ func Causes() check.Causes {
 		{Cause: "fd-limit", Effect: "slow-accept", Why: "accept() fails without a descriptor, and the queue stays"},
 		{Cause: "target-stopped", Effect: "slow-accept", Why: "a program that is stopped accepts nothing"},
 		{Cause: "hot-code", Effect: "udp-drops", Why: "datagrams wait for a thread that computes for others"},
-		{Cause: "cpu-throttled", Effect: "udp-drops", Why: "a program that its CPU limit stops reads nothing meanwhile"},
+		{Cause: "cpu-throttled", Effect: "udp-drops", Why: "a program that is stopped reads nothing meanwhile"},
 		{Cause: "target-stopped", Effect: "udp-drops", Why: "a program that is stopped reads nothing"},
 		{Cause: "slow-reader", Effect: "slow-accept", Why: "workers that wait for the reader accept nothing meanwhile"},
 		{

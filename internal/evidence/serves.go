@@ -1,6 +1,9 @@
 package evidence
 
 import (
+	"net/netip"
+	"slices"
+
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -11,18 +14,32 @@ import (
 // Serves reports whether the target listens for clients: somebody waits for what it does. known is false of a whole
 // host, and where its sockets could not be read.
 func Serves(p *check.Pass) (serves, known bool) {
-	return len(p.Info(metric.TargetListenPorts)) > 0 || servesUnix(p),
+	return len(p.Info(metric.TargetListenPorts)) > 0 || servesUnix(p) || servesUDP(p),
 		p.Meta.Target.Kind != "host" && p.Recorded(metric.TargetListenPorts)
 }
 
 // servesUnix reports whether the target listens on a socket of AF_UNIX: others' are not recorded.
 func servesUnix(p *check.Pass) bool { return len(p.Gauge(metric.UnixBacklog)) > 0 }
 
+// firstEphemeral is the lowest port that a socket has which asked for none (ip_local_port_range in
+// Documentation/networking/ip-sysctl.rst): below it a UDP socket is a server's.
+const firstEphemeral = 32768
+
+// servesUDP reports whether the target has a UDP socket at a port of its choice.
+func servesUDP(p *check.Pass) bool {
+	own := func(s recording.GaugeSeries) bool {
+		at, err := netip.ParseAddrPort(s.Label("listener"))
+		return err == nil && at.Port() < firstEphemeral
+	}
+	return p.Meta.Target.Kind != "host" && slices.ContainsFunc(p.Gauge(metric.UDPQueue), own)
+}
+
 // RequestMetrics are what [RequestsAtMost], [RequestsOf] and [Noticed] read.
 func RequestMetrics() []metric.Metric {
 	return []metric.Metric{
 		metric.TargetListenPorts, metric.ListenerSegments, metric.TCPPassiveOpens, metric.ConnectionTurns,
-		metric.ListenerOwes, metric.ListenerQueue, metric.UnixQueue, metric.UnixBacklog, metric.ThreadStateTime, metric.ThreadWaitTime,
+		metric.ListenerOwes, metric.ListenerQueue, metric.UnixQueue, metric.UnixBacklog, metric.UDPQueue,
+		metric.ThreadStateTime, metric.ThreadWaitTime,
 		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU,
 		metric.ExchangeDurations, metric.ExchangesCounted, metric.ThreadWaits,
 	}

@@ -22,8 +22,8 @@ const maxRounds = 1e6
 
 // Gaps gives the collectors of these metrics that lost samples, which their times tell: each reads in each interval of
 // the recording, or at a pace of its own that is some of these. One with less than three quarters of its samples has
-// no pace: it reads at the ends of the window, or began late, and is not judged. Rounds that were skipped to stay within
-// the budget are not lost: nobody sampled then, whatever the host did.
+// no pace: it reads at the ends of the window, or began late, and is not judged. Rounds that were skipped to stay
+// within the budget are not lost: nobody sampled then, whatever the host did.
 func (r *Recording) Gaps(ms []metric.Metric) []Gap {
 	if !(r.Meta.Interval > 0) || r.Meta.Duration > maxRounds*r.Meta.Interval {
 		return nil

@@ -46,8 +46,8 @@ func resourceChecks() []struct {
 		{"memory", []string{"oom-kills", "memory-limit", "direct-reclaim", "swap-in", "major-faults"}},
 		{"disk", []string{"io-wait", "fsync-bound", "io-bound-threads"}},
 		{"network", []string{
-			"udp-drops", "nic-drops", "nic-errors", "softnet-drops", "softirq-imbalance", "cpu-in-softirq", "snat-single-core",
-			"conntrack-full", "irq-affinity", "bridge-nat-cost",
+			"udp-drops", "nic-drops", "nic-errors", "softnet-drops", "softirq-imbalance", "cpu-in-softirq",
+			"snat-single-core", "conntrack-full", "irq-affinity", "bridge-nat-cost",
 		}},
 		{"TCP", []string{
 			"short-connection-ceiling", "local-port-exhaustion", "port-search-cliff", "bind-without-no-port",

@@ -15,8 +15,8 @@ import (
 var (
 	paramUDPRate = &check.Param{
 		Name: "drops", Default: 1, Unit: "packets/s",
-		Why: "each is a question without an answer, or a number that is missing; one a second is more than a hiccup of " +
-			"the reader",
+		Why: "each is a question without an answer, or a number that is missing; one a second is more than a hiccup " +
+			"of the reader",
 	}
 	paramUDPShare = &check.Param{
 		Name: "share", Default: 0.001, Unit: quantity.Ratio,
@@ -126,7 +126,9 @@ func udpFinding(p *check.Pass, s recording.CounterSeries, rate, share quantity.V
 		return f
 	}
 	f.Remedies = []check.Remedy{faster}
-	f.Placebos = []string{"a longer receive buffer: it is full again after a moment, and what is read is older"}
+	f.Placebos = []string{
+		"a longer receive buffer: it is full again after a moment, and what is read is older",
+	}
 	return f
 }
 

@@ -38,9 +38,10 @@ func ExchangesOf(rec *recording.Recording) []Exchanges {
 		by[key] = append(by[key], s)
 		ended = max(ended, s.Points[len(s.Points)-1].At.Seconds())
 	}
-	counted := 0.0
+	counted, before := 0.0, 0.0
 	for _, s := range rec.Counter(metric.ExchangesCounted) {
-		counted += s.Points[len(s.Points)-1].Value - s.Points[0].Value
+		before = s.Points[0].Value
+		counted = s.Points[len(s.Points)-1].Value - before
 	}
 	var out []Exchanges
 	for key, list := range by {
@@ -56,7 +57,7 @@ func ExchangesOf(rec *recording.Recording) []Exchanges {
 		if span := ended - began; span > 0 {
 			e.PerSecond = e.Count / span
 			if e.Timed = counted >= mostCounted*span; e.Timed {
-				e.InProgress = underWay(counts, e.Count, span)
+				e.InProgress = underWay(counts, e.Count, span, before)
 			}
 		}
 		if e.Count > 0 && !math.IsInf(e.Count+e.PerSecond, 1) {
@@ -73,10 +74,10 @@ func ExchangesOf(rec *recording.Recording) []Exchanges {
 // eighth.
 const mostCounted = 0.9
 
-// underWay is how many exchanges are under way in a span of seconds. One that began before the span is not counted,
-// which leaves of the span what is after the end of the longest of these: on average, all but the time of one. A bound
-// is half of a sixteenth above the mean of what it bounds.
-func underWay(counts map[float64]float64, count, span float64) float64 {
+// underWay is how many exchanges are under way in a span of seconds. One that had begun when nobody followed it yet, a
+// time before the span, is not counted, which leaves of the span what is after the end of these: on average, all but
+// the time of one. A bound is half of a sixteenth above the mean of what it bounds.
+func underWay(counts map[float64]float64, count, span, before float64) float64 {
 	const above = 1.0 / 32
 	seconds := 0.0
 	for bound, n := range counts {
@@ -85,7 +86,7 @@ func underWay(counts map[float64]float64, count, span float64) float64 {
 	if count == 0 {
 		return 0
 	}
-	return seconds / max(span-seconds/count, span/2)
+	return seconds / max(span-max(0, seconds/count-before), span/2)
 }
 
 // bounded has no quantile without a bound.

@@ -25,8 +25,8 @@ type UnixConn struct {
 	timeout time.Duration
 }
 
-// OpenUnix makes a UnixConn for the network namespace of the calling thread, as [Open] does. timeout bounds each call of
-// Listeners.
+// OpenUnix makes a UnixConn for the network namespace of the calling thread, as [Open] does. timeout bounds each call
+// of Listeners.
 func OpenUnix(timeout time.Duration) (*UnixConn, error) {
 	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
