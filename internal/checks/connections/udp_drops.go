@@ -103,8 +103,8 @@ func udpFinding(p *check.Pass, s recording.CounterSeries, rate, share quantity.V
 		Disproof: "the column drops of /proc/net/udp stands still under the same load",
 	}
 	faster := check.Remedy{
-		Action: "let it read faster: less work between two datagrams, or more sockets at the port, each with a reader " +
-			"of its own (SO_REUSEPORT, workers, threads)",
+		Action: "let it read faster: less work between two datagrams, or more sockets at the port, each with a " +
+			"reader of its own (SO_REUSEPORT, workers, threads)",
 		Risk:   "datagrams are worked on at the same time, and in no order",
 		Effect: "nothing is lost once it reads as fast as datagrams come",
 	}
