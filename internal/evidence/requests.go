@@ -129,20 +129,26 @@ func Asking(p *check.Pass, destination string) float64 {
 		func(endpoint string) bool { return endpoint == destination })
 }
 
-// waiting is how many connections wait for an answer, on average. Some ten looks at their sockets tell roughly: of 0.25
-// they made 0.8 once, and nothing of 0.14. Where exchanges were timed it is what those took together that ended. The
-// looks may add what had no answer until the end: no more than waited at each later look.
+// waiting is how many connections wait for an answer, on average.
 func waiting(p *check.Pass, looks []recording.GaugeSeries, side string, of func(endpoint string) bool) float64 {
-	seen, timed, count := MeanOf(looks), 0.0, 0.0
+	timed, count := 0.0, 0.0
 	for _, e := range *check.Shared(p, readExchanges) {
 		if e.Timed && e.Side == side && of(e.Endpoint) {
 			timed, count = timed+e.InProgress, count+e.Count
 		}
 	}
+	return underWay(series.Values(Together(looks)), timed, count)
+}
+
+// underWay is how many requests have no answer, on average. Some ten looks at the sockets tell roughly: of 0.25 they made
+// 0.8 once, and nothing of 0.14. Where enough exchanges were timed it is as many as those were, and the looks may add
+// what had no answer until the end: no more than waited at each later look.
+func underWay(looks []float64, timed, count float64) float64 {
+	seen := series.Mean(looks)
 	if count < leastTimed {
 		return seen
 	}
-	return max(timed, min(seen, timed+stillWaiting(series.Values(Together(looks)))))
+	return max(timed, min(seen, timed+stillWaiting(looks)))
 }
 
 // leastTimed exchanges tell more than ten looks do.
