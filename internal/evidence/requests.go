@@ -141,8 +141,8 @@ func waiting(p *check.Pass, looks []recording.GaugeSeries, side string, of func(
 }
 
 // underWay is how many requests have no answer, on average. Some ten looks at the sockets tell roughly: of 0.25 they
-// made 0.8 once, and nothing of 0.14. Where enough exchanges were timed it is as many as those were, and the looks may add
-// what had no answer until the end: no more than waited at each later look.
+// made 0.8 once, and nothing of 0.14. Where enough exchanges were timed it is as many as those were, and the looks may
+// add what had no answer until the end: no more than waited at each later look.
 func underWay(looks []float64, timed, count float64) float64 {
 	seen := series.Mean(looks)
 	if count < leastTimed {
