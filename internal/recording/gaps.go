@@ -50,14 +50,15 @@ func (r *Recording) Gaps(ms []metric.Metric) []Gap {
 }
 
 // skipped is how many rounds were skipped that are not among these.
-func (r *Recording) skipped(read []Point) (n float64) {
+func (r *Recording) skipped(read []Point) float64 {
+	rounds := map[time.Duration]bool{}
 	for _, at := range r.Meta.Cost.Skipped {
-		round := time.Duration(math.Round(at / r.Meta.Interval))
-		if !slices.ContainsFunc(read, func(p Point) bool { return p.At == round }) {
-			n++
-		}
+		rounds[time.Duration(math.Round(at/r.Meta.Interval))] = true
 	}
-	return n
+	for _, p := range read {
+		delete(rounds, p.At)
+	}
+	return float64(len(rounds))
 }
 
 // samplesOf gives the times at which a collector read anything.

@@ -1,0 +1,106 @@
+package sockets
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/host"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
+)
+
+// own is this process as the target.
+func own(t *testing.T) collect.Env {
+	t.Helper()
+	h := host.Local()
+	target, err := h.Resolve(t.Context(), host.Selector{PID: os.Getpid()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return collect.Env{Host: h, Target: target}
+}
+
+// TestUnixQueue: two clients that nobody accepts wait for as long as the second look is later, and for longer at the
+// next sample.
+func TestUnixQueue(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	src, err := openUnix(t.Context(), own(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	name := []string{"listener", "unix:" + path}
+	rec := record(t, src, 1)
+	want(t, rec, metric.UnixQueue, 0, name...)
+	want(t, rec, metric.UnixOldest, 0, name...)
+	for range 2 {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	rec = record(t, src, 2)
+	want(t, rec, metric.UnixQueue, 2, name...)
+	oldest := rec.Gauge(metric.UnixOldest, name...)[0].Points
+	if again := unixAgain.Seconds(); oldest[0].Value < again || oldest[1].Value < 2*again {
+		t.Errorf("the oldest waits for %v, want %v and twice that at least", oldest, again)
+	}
+}
+
+// TestUDPDrops: a socket of 4 KiB loses most of a hundred datagrams, and tells how many.
+func TestUDPDrops(t *testing.T) {
+	const sent, bytes = 100, 1000
+	l, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	src, err := udpCollector().Open(t.Context(), own(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	name := []string{"listener", l.LocalAddr().String()}
+	c, err := net.Dial("udp4", l.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	before := record(t, src, 1)
+	for range sent {
+		if _, err := c.Write(make([]byte, bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := record(t, src, 1)
+	read := 0
+	if err := l.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for buf := make([]byte, bytes); ; read++ {
+		if _, err := l.Read(buf); err != nil {
+			break // nothing is left
+		}
+	}
+	if got := before.Counter(metric.UDPDrops, name...)[0].Points[0].Value; got != 0 {
+		t.Errorf("%v were lost before any was sent", got)
+	}
+	if got := after.Counter(metric.UDPDrops, name...)[0].Points[0].Value; got != float64(sent-read) || read == 0 {
+		t.Errorf("%v were lost, and of %d %d read", got, sent, read)
+	}
+	if queue := after.Gauge(metric.UDPQueue, name...)[0].Last(); queue < float64(read*bytes) {
+		t.Errorf("%d datagrams wait in %v bytes", read, queue)
+	}
+}
