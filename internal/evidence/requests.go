@@ -82,14 +82,14 @@ func RequestsOf(p *check.Pass) (r Requests, ok bool) {
 }
 
 // unixRequests gives the requests to a target that listens on sockets of AF_UNIX, of which the kernel keeps no times:
-// each is worked on by a thread, which waited for it in accept(), in a read or for events: the most frequent of these
-// is there for each request. An event loop works on many at once, and its requests seem to take as long as it computes.
+// each is worked on by a thread, which waited for it in accept() or in a read, and the more frequent of these is there
+// for each request. Of an event loop nothing is known, nor of a database that works for itself alone.
 func unixRequests(p *check.Pass) (r Requests, ok bool) {
 	l, seen := LedgerOf(p)
 	calls, idle := map[string]float64{}, 0.0
 	for _, w := range ThreadWaits(p) {
 		switch w.Reason {
-		case "client", "request", "socket", "other": // other: of any of several descriptors
+		case "client", "request", "socket":
 			calls[w.Syscall] += w.Count
 			idle = max(idle, calls[w.Syscall])
 		}
