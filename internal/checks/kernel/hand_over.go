@@ -5,6 +5,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
@@ -59,7 +60,8 @@ too. Disproof: pidstat -wt 1 shows cswch/s low for these threads.`,
 	Needs: []metric.Metric{metric.ThreadSwitches, metric.ThreadCPU, metric.TargetListenPorts},
 	Uses: []metric.Metric{
 		metric.ProcessCPU, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadRunDelay,
-		metric.ThreadStatePasses, metric.ThreadStillTime, metric.DestinationData,
+		metric.ThreadStatePasses, metric.ThreadStillTime, metric.DestinationData, metric.CPUProfileSamples,
+		metric.ScriptProfileSamples, metric.HostCPUProfileSamples, metric.ScriptRuntime,
 	},
 	Params: []*check.Param{handOverRate, handOverSystem, handOverCPU, handOverThreads, handOverSeen, handOverAsks},
 	Run:    runHandOver,
@@ -108,6 +110,13 @@ func runHandOver(p *check.Pass) error {
 		}},
 		Placebos: []string{"More threads or CPUs: they wait for each other, too."},
 		Disproof: "pidstat -wt 1: cswch/s of these threads is low.",
+	}
+	if c, ok := hotcode.CPUOf(p.Recording); ok {
+		heaviest, notes := evidence.HeaviestPlaces(c, "of the sampled CPU time")
+		if heaviest != "" {
+			f.Summary += "; most of it is for " + heaviest
+		}
+		f.Notes = append(f.Notes, notes...)
 	}
 	if l, ok := evidence.LedgerOf(p); ok && len(l.Pools) > 0 {
 		f.Notes = append(f.Notes, l.Pools[0].Who()+": "+l.Pools[0].Split())
