@@ -56,7 +56,9 @@ func (b *Builder) Done(meta Meta) *Recording {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.done = true
-	meta.Cost.Skipped = b.skipped
+	if len(b.skipped) > 0 { // a file is read by a builder, too, and has them in its meta
+		meta.Cost.Skipped = b.skipped
+	}
 	meta.Target.Cmdline = Redact(meta.Target.Cmdline)
 	meta.Target.Name = redactName(meta.Target.Name)
 	b.rec.Meta = stored(meta)

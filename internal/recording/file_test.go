@@ -65,7 +65,7 @@ func sample(t testing.TB) *Recording {
 			Metrics: []string{"x"},
 		}},
 		Unsupported: []Missing{{Metric: "m", Status: StatusDenied, Reason: "\x80"}},
-		Cost:        Cost{Wall: 0.1 + 0.2, MaxRSS: math.MaxInt64},
+		Cost:        Cost{Wall: 0.1 + 0.2, MaxRSS: math.MaxInt64, Skipped: []float64{0.1 + 0.2}},
 	})
 }
 

@@ -36,7 +36,7 @@ var (
 var udpDrops = &check.Check{
 	Name:  "udp-drops",
 	Stage: check.Connections,
-	Doc: `A UDP socket loses datagrams because its receive buffer is full
+	Doc: `A UDP socket loses datagrams
 
 Nobody tells the sender of UDP to be slower. What comes while the socket's
 receive buffer is full is thrown away: a resolver's questions time out, a

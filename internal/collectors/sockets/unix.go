@@ -45,10 +45,16 @@ func openUnix(_ context.Context, env collect.Env) (collect.Source, error) {
 		s.conn, err = sockdiag.OpenUnix(dumpTimeout)
 		return err
 	}
+	var err error
 	if pid := namespacePID(env.Target); pid != 0 {
-		return s, env.Host.InNetNS(pid, connect)
+		err = env.Host.InNetNS(pid, connect)
+	} else {
+		err = connect()
 	}
-	return s, connect()
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Sample appends the queues.
