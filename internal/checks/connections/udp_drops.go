@@ -43,8 +43,8 @@ receive buffer is full is thrown away: a resolver's questions time out, a
 collector of metrics counts too little.
 
 Measured: how many datagrams the socket lost in the window (sk_drops), beside those
-that programs of the network namespace read over IPv4; and how often the socket
-had some waiting. If it nearly always had, or a thread of the target is full, the
+that programs of its network namespace read, at other sockets, too; and how often
+it had some waiting. If it nearly always had, or a thread of the target is full, the
 reader is too slow. Else bursts are longer than the buffer.
 
 Fix: a reader that is too slow needs less work for each datagram, or more readers
@@ -52,9 +52,11 @@ Fix: a reader that is too slow needs less work for each datagram, or more reader
 net.core.rmem_max). Won't help: a longer buffer for a reader that is too slow; it
 is full again after a moment, and what is read is older. Disproof: the column
 drops of /proc/net/udp stands still under the same load.`,
-	URL:    "https://man7.org/linux/man-pages/man7/udp.7.html",
-	Needs:  []metric.Metric{metric.UDPDrops},
-	Uses:   []metric.Metric{metric.UDPQueue, metric.UDPInDatagrams, metric.ThreadCPU, metric.ThreadRunDelay},
+	URL:   "https://man7.org/linux/man-pages/man7/udp.7.html",
+	Needs: []metric.Metric{metric.UDPDrops},
+	Uses: []metric.Metric{
+		metric.UDPQueue, metric.UDPInDatagrams, metric.UDP6InDatagrams, metric.ThreadCPU, metric.ThreadRunDelay,
+	},
 	Params: []*check.Param{paramUDPRate, paramUDPShare, paramUDPBehind, paramUDPFull},
 	Run:    runUDPDrops,
 }
@@ -62,8 +64,10 @@ drops of /proc/net/udp stands still under the same load.`,
 func runUDPDrops(p *check.Pass) error {
 	p.Read(quantity.Of("datagrams lost by UDP sockets", 0, "packets/s"))
 	reads := quantity.Of("datagrams read a second", 0, paramUDPRate.Unit)
-	if read, ok := evidence.MaybeNetRise(p, metric.UDPInDatagrams, "datagrams read"); ok {
-		reads = read.Rate().As(paramUDPRate.Unit)
+	for _, c := range []*metric.Counter{metric.UDPInDatagrams, metric.UDP6InDatagrams} {
+		if read, ok := evidence.MaybeNetRise(p, c, "datagrams read"); ok {
+			reads = reads.Plus(read.Rate().As(paramUDPRate.Unit))
+		}
 	}
 	for _, s := range p.Counter(metric.UDPDrops) {
 		n, ok := s.Increase()
@@ -77,7 +81,7 @@ func runUDPDrops(p *check.Pass) error {
 			continue
 		}
 		share := rate.Per(rate.Plus(reads).Named("lost or read")).As(quantity.Ratio).
-			Named("lost, share of the datagrams that came")
+			Named("lost, share of the datagrams that came, at least")
 		p.Read(share)
 		if share.AtLeast(p.Param(paramUDPShare)) {
 			p.Report(udpFinding(p, s, rate, share))
@@ -97,8 +101,8 @@ func udpFinding(p *check.Pass, s recording.CounterSeries, rate, share quantity.V
 		Subject:  check.Subject{Kind: "listener", ID: "udp:" + address},
 		Severity: check.Warning,
 		Weight:   min(share.Number(), 1),
-		Summary: fmt.Sprintf("the UDP socket of %s at %s loses %s of the datagrams that come to it, %s: its receive "+
-			"buffer is full", who, address, share.Text(), rate.Text()),
+		Summary: fmt.Sprintf("the UDP socket of %s at %s loses %s and more of the datagrams that come to it, %s: its "+
+			"receive buffer is full", who, address, share.Text(), rate.Text()),
 		Evidence: []quantity.Value{rate, share, behind, queue},
 		Disproof: "the column drops of /proc/net/udp stands still under the same load",
 	}

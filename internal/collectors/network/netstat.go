@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -65,6 +67,14 @@ func (s *netstatSource) sampleOne(n namespace, a *recording.Appender) error {
 			return fmt.Errorf("%s/net/%s: %w", dir, file, err)
 		}
 	}
+	var err error
+	s.buf, err = host.ReadFile(filepath.Join(dir, "net", "snmp6"), s.buf)
+	if err == nil {
+		err = parseUDP6(s.buf, values)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel may have no IPv6
+		return fmt.Errorf("%s/net/snmp6: %w", dir, err)
+	}
 	for _, c := range metric.NetstatCounters() {
 		if v, ok := values[c.Describe().Source]; ok {
 			a.Counter(c, v, n.label)
@@ -98,6 +108,23 @@ func parseNetstat(r io.Reader, values map[string]float64) error {
 		}
 	}
 	return sc.Err()
+}
+
+// parseUDP6 reads of /proc/net/snmp6 (net/ipv6/proc.c), which has a name and a number in each line, those of UDP.
+func parseUDP6(data []byte, values map[string]float64) error {
+	for line := range strings.Lines(string(data)) {
+		name, number, _ := strings.Cut(line, " ")
+		field, ok := strings.CutPrefix(strings.TrimSpace(name), "Udp6")
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 64)
+		if err != nil {
+			return fmt.Errorf("%.40s: bad number %.40q", name, number)
+		}
+		values["Udp6 "+field] = float64(n)
+	}
+	return nil
 }
 
 func parsePairs(group string, names, nums []string, values map[string]float64) error {

@@ -26,7 +26,7 @@ func All() []Metric {
 		TWRecycled, PAWSActive, PAWSEstab, PAWSTimewait, TCPTimeouts, PruneCalled, RcvPruned, TCPRcvQDrop,
 		TCPBacklogDrop,
 		TCPMemoryPressures, TCPMemoryPressureMs, TCPAbortOnMemory, TCPAbortOnTimeout, TCPOrigDataSent, IPForwarded,
-		IPReceived, IPSent, UDPReceiveBufErrors, UDPInDatagrams,
+		IPReceived, IPSent, UDPReceiveBufErrors, UDPInDatagrams, UDP6InDatagrams,
 		PortRangeLow, PortRangeHigh, ReservedPorts, TWReuse, TWReuseDelay, MaxTWBuckets, Timestamps, Somaxconn,
 		MaxSynBacklog, Syncookies, AbortOnOverflow, IPForward, MaxOrphans, TCPMemPressure, TCPMemHigh, NetdevMaxBacklog,
 		NetdevBudget,

@@ -65,7 +65,10 @@ var (
 	IPSent              = netCounter("ip_sent_packets_total", q.Packets, "Ip OutRequests", "Packets sent.")
 	UDPReceiveBufErrors = netCounter("udp_receive_buffer_errors_total", q.Packets, "Udp RcvbufErrors",
 		"Datagrams dropped because a socket's buffer was full.")
-	UDPInDatagrams = netCounter("udp_in_packets_total", q.Packets, "Udp InDatagrams", "Datagrams delivered.")
+	UDPInDatagrams = netCounter("udp_in_packets_total", q.Packets, "Udp InDatagrams",
+		"Datagrams over IPv4 that programs read.")
+	UDP6InDatagrams = netCounter("udp6_in_packets_total", q.Packets, "Udp6 InDatagrams",
+		"Datagrams over IPv6 that programs read.")
 )
 
 // netCounter declares a counter whose Source is "FILE-GROUP FIELD", which is also how the collector finds it.
@@ -83,6 +86,6 @@ func NetstatCounters() []*Counter {
 		TWRecycled,
 		PAWSActive, PAWSEstab, PAWSTimewait, TCPTimeouts, PruneCalled, RcvPruned, TCPRcvQDrop, TCPBacklogDrop,
 		TCPMemoryPressures, TCPMemoryPressureMs, TCPAbortOnMemory, TCPAbortOnTimeout, TCPOrigDataSent,
-		IPForwarded, IPReceived, IPSent, UDPReceiveBufErrors, UDPInDatagrams,
+		IPForwarded, IPReceived, IPSent, UDPReceiveBufErrors, UDPInDatagrams, UDP6InDatagrams,
 	}
 }
