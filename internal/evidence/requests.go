@@ -82,19 +82,24 @@ func RequestsOf(p *check.Pass) (r Requests, ok bool) {
 }
 
 // unixRequests gives the requests to a target that listens on sockets of AF_UNIX, of which the kernel keeps no times:
-// each is worked on by a thread, which waited for it in accept() or in a read, and the more frequent of these is there
-// for each request. Of an event loop nothing is known, nor of a database that works for itself alone.
+// each is worked on by a thread, which waited for it in accept(), in a read or for events, and the most frequent of
+// these is there for each request. Of an event loop nothing is known, nor of a database that works for itself alone:
+// those wait for events only.
 func unixRequests(p *check.Pass) (r Requests, ok bool) {
 	l, seen := LedgerOf(p)
-	calls, idle := map[string]float64{}, 0.0
+	calls, idle, clients := map[string]float64{}, 0.0, false
 	for _, w := range ThreadWaits(p) {
 		switch w.Reason {
 		case "client", "request", "socket":
-			calls[w.Syscall] += w.Count
-			idle = max(idle, calls[w.Syscall])
+			clients = true
+		case "other": // events, of any of several descriptors
+		default:
+			continue
 		}
+		calls[w.Syscall] += w.Count
+		idle = max(idle, calls[w.Syscall])
 	}
-	if !seen || l.Window <= 0 || idle == 0 {
+	if !seen || l.Window <= 0 || !clients {
 		return r, false
 	}
 	r.InProgress = quantity.Of("threads with work, mean", l.Working()/l.Window, "requests")
