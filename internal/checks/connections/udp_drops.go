@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -45,7 +46,8 @@ collector of metrics counts too little.
 Measured: how many datagrams the socket lost in the window (sk_drops), beside those
 that programs of its network namespace read, at other sockets, too; and how often
 it had some waiting. If it nearly always had, or a thread of the target is full, the
-reader is too slow. Else bursts are longer than the buffer.
+reader is too slow. Else bursts are longer than the buffer. What a filter of the
+socket's takes out is lost on purpose: no buffer was full then (RcvbufErrors).
 
 Fix: a reader that is too slow needs less work for each datagram, or more readers
 (SO_REUSEPORT, a socket for each); bursts need a longer buffer (SO_RCVBUF, up to
@@ -55,7 +57,8 @@ drops of /proc/net/udp stands still under the same load.`,
 	URL:   "https://man7.org/linux/man-pages/man7/udp.7.html",
 	Needs: []metric.Metric{metric.UDPDrops},
 	Uses: []metric.Metric{
-		metric.UDPQueue, metric.UDPInDatagrams, metric.UDP6InDatagrams, metric.ThreadCPU, metric.ThreadRunDelay,
+		metric.UDPQueue, metric.UDPInDatagrams, metric.UDP6InDatagrams, metric.UDPReceiveBufErrors, metric.ThreadCPU,
+		metric.ThreadRunDelay,
 	},
 	Params: []*check.Param{paramUDPRate, paramUDPShare, paramUDPBehind, paramUDPFull},
 	Run:    runUDPDrops,
@@ -69,9 +72,11 @@ func runUDPDrops(p *check.Pass) error {
 			reads = reads.Plus(read.Rate().As(paramUDPRate.Unit))
 		}
 	}
+	full, counted := evidence.MaybeNetRise(p, metric.UDPReceiveBufErrors, "datagrams that met a full buffer")
 	for _, s := range p.Counter(metric.UDPDrops) {
 		n, ok := s.Increase()
-		if !ok || n == 0 {
+		over4 := !strings.HasPrefix(s.Label("listener"), "[")
+		if !ok || n == 0 || over4 && counted && full.N.Number() == 0 { // a filter of the socket's took them
 			continue
 		}
 		lost := quantity.Of("datagrams lost", n, quantity.Packets)
