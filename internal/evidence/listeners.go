@@ -17,11 +17,20 @@ type Listener struct {
 // backlog is the kernel's sk_max_ack_backlog, already cut to somaxconn. A listener has one series until its owner is
 // found and another after that.
 func Listeners(p *check.Pass) []Listener {
+	return listenersOf(p, metric.ListenerBacklog, metric.ListenerQueue)
+}
+
+// UnixListeners gives those of the target on sockets of AF_UNIX. Their backlog is that of listen().
+func UnixListeners(p *check.Pass) []Listener {
+	return listenersOf(p, metric.UnixBacklog, metric.UnixQueue)
+}
+
+func listenersOf(p *check.Pass, backlog, queue *metric.Gauge) []Listener {
 	var out []Listener
-	for _, s := range p.Gauge(metric.ListenerBacklog) {
+	for _, s := range p.Gauge(backlog) {
 		address := s.Label("listener")
 		if n := len(out); n == 0 || out[n-1].Address != address {
-			out = append(out, Listener{Address: address, Queue: longestQueue(p, address)})
+			out = append(out, Listener{Address: address, Queue: longestQueue(p, queue, address)})
 		}
 		l := &out[len(out)-1]
 		l.Backlog = quantity.Of("backlog in force", s.Last(), quantity.Connections)
@@ -32,9 +41,9 @@ func Listeners(p *check.Pass) []Listener {
 	return out
 }
 
-func longestQueue(p *check.Pass, address string) quantity.Value {
+func longestQueue(p *check.Pass, queue *metric.Gauge, address string) quantity.Value {
 	n := 0.0
-	for _, s := range p.Gauge(metric.ListenerQueue, "listener", address) {
+	for _, s := range p.Gauge(queue, "listener", address) {
 		n = max(n, s.Max())
 	}
 	return quantity.Of("connections waiting for accept(), at most", n, quantity.Connections)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -111,21 +110,16 @@ func unixRequests(p *check.Pass) (r Requests, ok bool) {
 // owing is how many clients wait for an answer at the target's ports, on average, and how often one looked.
 func owing(p *check.Pass) (n float64, looks int) {
 	var list []recording.GaugeSeries
-	ports := map[uint16]bool{}
+	ports := map[string]bool{}
 	for _, listener := range p.Info(metric.TargetListenPorts) {
 		address := listener.Label("listener")
 		list = append(list, p.Gauge(metric.ListenerOwes, "listener", address)...)
-		if at, err := netip.ParseAddrPort(address); err == nil {
-			ports[at.Port()] = true
-		}
+		ports[PortOf(address)] = true
 	}
 	for _, s := range list {
 		looks = max(looks, len(s.Points))
 	}
-	return waiting(p, list, "server", func(endpoint string) bool {
-		at, err := netip.ParseAddrPort(endpoint)
-		return err == nil && ports[at.Port()]
-	}), looks
+	return waiting(p, list, "server", func(endpoint string) bool { return ports[PortOf(endpoint)] }), looks
 }
 
 // Asking is how many of the target's connections to a destination wait for an answer, mean.
@@ -183,7 +177,7 @@ func EnoughLooks(p *check.Pass) error {
 	return check.NotAssessed("profile for longer", "the target's connections were looked at only %d times", looks)
 }
 
-// AskingConnections gives the target's own connections that wait for an answer, mean of the looks at the sockets.
+// AskingConnections gives how many of the target's own connections wait for an answer, on average.
 func AskingConnections(p *check.Pass) quantity.Value {
 	n := 0.0
 	for _, destination := range LabelValues(p.Gauge(metric.DestinationAsked), "destination") {

@@ -3,6 +3,7 @@ package connections
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -125,15 +126,14 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 
 // refused makes it critical where connections are refused now. At a full socket of AF_UNIX connect() fails, or blocks.
 func refused(p *check.Pass, f *check.Finding, address string) {
-	if backlog := p.Gauge(metric.UnixBacklog, "listener", address); len(backlog) > 0 {
-		longest := 0.0
-		for _, s := range p.Gauge(metric.UnixQueue, "listener", address) {
-			longest = max(longest, s.Max())
+	for _, l := range evidence.UnixListeners(p) {
+		if l.Address != address {
+			continue
 		}
-		if longest > backlog[0].Last() {
+		if l.Queue.Above(l.Backlog) {
 			f.Severity = check.Critical
-			f.Summary += fmt.Sprintf("; with %.0f its backlog of %.0f is full, and connect() fails (EAGAIN)", longest,
-				backlog[0].Last())
+			f.Summary += fmt.Sprintf("; with %.0f its backlog of %.0f is full, and connect() fails (EAGAIN)",
+				l.Queue.Number(), l.Backlog.Number())
 		}
 		return
 	}
@@ -146,13 +146,10 @@ func refused(p *check.Pass, f *check.Finding, address string) {
 
 // ownerOf names the program that listens at an address.
 func ownerOf(p *check.Pass, address string) string {
-	for _, l := range evidence.Listeners(p) {
+	for _, l := range slices.Concat(evidence.Listeners(p), evidence.UnixListeners(p)) {
 		if l.Address == address {
 			return l.Owner()
 		}
-	}
-	for _, s := range p.Gauge(metric.UnixQueue, "listener", address) {
-		return "pid " + evidence.PIDName(s.Label("pid"), s.Label("comm"))
 	}
 	return evidence.Listener{}.Owner()
 }

@@ -140,6 +140,32 @@ func TestParseNetstatErrors(t *testing.T) {
 	}
 }
 
+// TestParseUDP6: of the file's lines those of UDP, and no others.
+func TestParseUDP6(t *testing.T) {
+	got := map[string]float64{}
+	const text = "Ip6InReceives  \t7\nUdp6InDatagrams                \t18446744073709551615\nUdp6NoPorts \t3\n" +
+		"UdpLite6InDatagrams \t9\n"
+	if err := parseUDP6([]byte(text), got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]float64{"Udp6 InDatagrams": 1 << 64, "Udp6 NoPorts": 3}, got); diff != "" {
+		t.Error(diff)
+	}
+	if err := parseUDP6([]byte("Udp6NoPorts -1\n"), got); err == nil || !strings.Contains(err.Error(), "bad number") {
+		t.Errorf("a number below zero: %v", err)
+	}
+}
+
+func FuzzParseUDP6(f *testing.F) {
+	f.Add("Udp6InDatagrams \t3\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		values := map[string]float64{}
+		if parseUDP6([]byte(text), values) == nil && len(values) > len(text) {
+			t.Fatal("more values than letters")
+		}
+	})
+}
+
 func TestCountReserved(t *testing.T) {
 	for _, tc := range []struct {
 		list      string

@@ -151,11 +151,35 @@ func (o *owners) alive(pid int) {
 	}
 }
 
-// wanted gives the sockets to look for. Those that the target does not hold wait for the next search of all processes.
+// findOwn looks for the owners of these sockets among the target's processes, or of a host's where none was named. What
+// nobody of them holds is not looked for again.
+func (o *owners) findOwn(ctx context.Context, inodes []uint64) {
+	o.forget()
+	wanted := map[uint64]struct{}{}
+	for _, inode := range inodes {
+		if o.wants(inode, false) {
+			wanted[inode] = struct{}{}
+		}
+	}
+	if len(wanted) == 0 || !o.search(ctx, wanted, false) {
+		return
+	}
+	for inode := range wanted {
+		o.others[inode] = true
+	}
+}
+
+// wants reports whether to look for the owner of a socket. One that the target does not hold waits for a search of all
+// processes.
+func (o *owners) wants(inode uint64, everywhere bool) bool {
+	return inode != 0 && o.known[inode].pid == "" && o.tried[inode] < unknownTTL && (everywhere || !o.others[inode])
+}
+
+// wanted gives the sockets of the table to look for.
 func (o *owners) wanted(t *table, everywhere bool) map[uint64]struct{} {
 	wanted := map[uint64]struct{}{}
 	want := func(inode uint64) {
-		if inode != 0 && o.known[inode].pid == "" && o.tried[inode] < unknownTTL && (everywhere || !o.others[inode]) {
+		if o.wants(inode, everywhere) {
 			wanted[inode] = struct{}{}
 		}
 	}

@@ -34,14 +34,14 @@ func udpCollector() collect.Collector {
 			if n := namespacePID(env.Target); n != 0 {
 				pid = strconv.Itoa(n)
 			}
-			return &udpSource{dir: filepath.Join(env.Host.Proc, pid), finder: newFinder(env)}, nil
+			return &udpSource{dir: filepath.Join(env.Host.Proc, pid), owners: newOwners(env)}, nil
 		},
 	}
 }
 
 type udpSource struct {
 	dir    string
-	finder finder
+	owners *owners
 }
 
 // udpSocket is the sockets of a process at an address: of several that share it, all together.
@@ -57,16 +57,16 @@ func (s *udpSource) Sample(ctx context.Context, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	if s.finder.env.Target.Kind == host.KindHost {
+	if s.owners.env.Target.Kind == host.KindHost {
 		all = slices.DeleteFunc(all, func(u udpSocket) bool { return u.drops == 0 })
 	}
 	inodes := make([]uint64, len(all))
 	for i, u := range all {
 		inodes[i] = u.inode
 	}
-	s.finder.find(ctx, inodes)
-	if s.finder.env.Target.Kind != host.KindHost {
-		all = slices.DeleteFunc(all, func(u udpSocket) bool { return s.finder.owners[u.inode].pid == "" })
+	s.owners.findOwn(ctx, inodes)
+	if s.owners.env.Target.Kind != host.KindHost {
+		all = slices.DeleteFunc(all, func(u udpSocket) bool { return s.owners.of(u.inode).pid == "" })
 	}
 	slices.SortFunc(all, func(x, y udpSocket) int {
 		return cmp.Or(cmp.Compare(y.drops, x.drops), x.addr.Compare(y.addr), cmp.Compare(x.inode, y.inode))
@@ -75,7 +75,7 @@ func (s *udpSource) Sample(ctx context.Context, a *recording.Appender) error {
 	type key struct{ addr, pid, comm string }
 	sums := map[key]udpSocket{}
 	for _, u := range all[:min(len(all), keptUDP)] {
-		by := s.finder.owners[u.inode]
+		by := s.owners.of(u.inode)
 		k := key{u.addr.String(), by.pid, by.comm}
 		sums[k] = udpSocket{drops: sums[k].drops + u.drops, queue: sums[k].queue + u.queue}
 	}

@@ -30,7 +30,7 @@ func unixCollector() collect.Collector {
 // unixSource reads the listeners of the target.
 type unixSource struct {
 	conn    *sockdiag.UnixConn
-	finder  finder
+	owners  *owners
 	waiting map[uint64]map[uint32]time.Time
 }
 
@@ -40,7 +40,7 @@ func openUnix(_ context.Context, env collect.Env) (collect.Source, error) {
 			"name a target with --pid, --comm, --cgroup or --container",
 			"it is read for a target only, and the whole host was diagnosed")
 	}
-	s := &unixSource{finder: newFinder(env), waiting: map[uint64]map[uint32]time.Time{}}
+	s := &unixSource{owners: newOwners(env), waiting: map[uint64]map[uint32]time.Time{}}
 	connect := func() (err error) {
 		s.conn, err = sockdiag.OpenUnix(dumpTimeout)
 		return err
@@ -77,7 +77,7 @@ func (s *unixSource) Sample(ctx context.Context, a *recording.Appender) error {
 	}
 	a.None(metric.UnixQueue, metric.UnixBacklog, metric.UnixOldest)
 	for _, l := range list {
-		by, name := s.finder.owners[l.Inode], "unix:"+l.Name
+		by, name := s.owners.of(l.Inode), "unix:"+l.Name
 		a.Gauge(metric.UnixQueue, float64(l.Queue), name, by.pid, by.comm)
 		a.Gauge(metric.UnixBacklog, float64(l.Backlog), name, by.pid, by.comm)
 		a.Gauge(metric.UnixOldest, s.oldest(l.Inode).Seconds(), name, by.pid, by.comm)
@@ -95,9 +95,9 @@ func (s *unixSource) own(ctx context.Context) (list []sockdiag.UnixListener, err
 	for i, l := range all {
 		inodes[i] = l.Inode
 	}
-	s.finder.find(ctx, inodes)
+	s.owners.findOwn(ctx, inodes)
 	return slices.DeleteFunc(all, func(l sockdiag.UnixListener) bool {
-		return s.finder.owners[l.Inode].pid == ""
+		return s.owners.of(l.Inode).pid == ""
 	}), nil
 }
 
