@@ -5,6 +5,8 @@ import (
 	"errors"
 	"regexp"
 	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/gotable"
 )
 
 // A state is what a goroutine does.
@@ -39,8 +41,8 @@ func stateOf(number uint32) state {
 type goroutine struct {
 	id     uint64
 	state  state
-	frames []string // functions, the innermost first
-	entry  string   // what it was begun with
+	frames []gotable.Call // the innermost first
+	entry  string         // what it was begun with
 }
 
 // runtimes tells the goroutines that Go's runtime has for itself: its collector, its timers.
@@ -79,7 +81,7 @@ func (p *program) goroutine(at uint64, g *goroutine) error {
 	}
 	if g.state == inCall && p.layout.inCallFrame == 0 { // the functions between are not known
 		g.entry = p.entryOf(start)
-		g.add(g.entry)
+		g.frames = append(g.frames, gotable.Call{Name: g.entry})
 		return nil
 	}
 	p.learn(g, start)
@@ -101,7 +103,7 @@ func (p *program) stopped(head []byte, s state) (sp, pc, frame uint64) {
 // walk follows the frame pointers, which Go keeps on amd64 and arm64: at each are the next one, and the address to
 // return to (fpTracebackPCs in src/runtime/tracer.go).
 func (p *program) walk(g *goroutine, sp, pc, frame, end uint64) {
-	g.add(p.name(pc))
+	g.frames = append(g.frames, p.calls(pc)...)
 	from, have := sp, p.stackAt(sp, end)
 	for range maxDepth {
 		if frame%8 != 0 || frame < sp || end < 16 || frame > end-16 {
@@ -118,13 +120,7 @@ func (p *program) walk(g *goroutine, sp, pc, frame, end uint64) {
 		if pc == 0 {
 			return
 		}
-		g.add(p.name(pc - 1)) // the call is before where it returns to
-	}
-}
-
-func (g *goroutine) add(name string) {
-	if name != "" {
-		g.frames = append(g.frames, name)
+		g.frames = append(g.frames, p.calls(pc-1)...) // the call is before where it returns to
 	}
 }
 
@@ -137,18 +133,21 @@ func (p *program) stackAt(from, end uint64) []byte {
 	return p.stack[:size]
 }
 
+// calls gives the functions at a code address, the innermost first; none of one that is no code's.
+func (p *program) calls(pc uint64) []gotable.Call {
+	calls, known := p.called[pc]
+	if !known {
+		calls = p.table.Calls(pc - p.file.Bias)
+	}
+	if !known && len(p.called) < maxNames {
+		p.called[pc] = calls
+	}
+	return calls
+}
+
 // name gives the function of a code address; "" of one that is none.
 func (p *program) name(pc uint64) string {
-	if name, ok := p.names[pc]; ok {
-		return name
-	}
-	f, ok := p.table.Find(pc - p.file.Bias)
-	if !ok {
-		return ""
-	}
-	if len(p.names) < maxNames {
-		p.names[pc] = f.Name
-	}
+	f, _ := p.table.Find(pc - p.file.Bias)
 	return f.Name
 }
 
@@ -159,7 +158,7 @@ var wrapper = regexp.MustCompile(`\.gowrap[0-9]+$`)
 // is the same in each, and is left out.
 func (p *program) learn(g *goroutine, start uint64) {
 	for n := len(g.frames); n > 0; n-- {
-		f := g.frames[n-1]
+		f := g.frames[n-1].Name
 		if f != "runtime.goexit" && !wrapper.MatchString(f) {
 			g.entry = f
 			break

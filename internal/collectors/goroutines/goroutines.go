@@ -17,6 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
+	"github.com/perfdoctor/perfdoctor/internal/host/gotable"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
@@ -132,10 +133,12 @@ func (s *source) sample(p *program, g *goroutine) stacks.Sample {
 	}
 	frames := g.frames
 	if len(frames) == 0 {
-		frames = []string{g.entry}
+		frames = []gotable.Call{{Name: g.entry}}
 	}
 	for _, f := range frames {
-		x.Stack = append(x.Stack, s.profile.Frame(stacks.Frame{Name: f, Module: p.module, Kind: stacks.Native}))
+		x.Stack = append(x.Stack, s.profile.Frame(stacks.Frame{
+			Name: f.Name, Module: p.module, Line: f.Line, Kind: stacks.Native,
+		}))
 	}
 	t := stacks.Thread{Name: g.entry}
 	if p.looks <= p.blocks && len(s.ids) < maxIDs {

@@ -45,11 +45,11 @@ type program struct {
 	read   memory.Reader
 	table  *gotable.Table
 	layout layout
-	list   uint64            // address of runtime.allgs, a slice of pointers
-	names  map[uint64]string // functions by code address
-	entry  map[uint64]string // what goroutines do by what they began with
-	block  int               // of the list, that was looked at last
-	blocks int               // that there are
+	list   uint64                    // address of runtime.allgs, a slice of pointers
+	called map[uint64][]gotable.Call // functions by code address
+	entry  map[uint64]string         // what goroutines do by what they began with
+	block  int                       // of the list, that was looked at last
+	blocks int                       // that there are
 	looks  int
 	ended  bool
 	stack  []byte
@@ -69,7 +69,7 @@ func openProgram(dir string, pid int, left *door.TableBudget) (*program, error) 
 	}
 	p := &program{
 		pid: pid, module: file.Base, file: object, read: memory.Of(pid),
-		names: map[uint64]string{}, entry: map[uint64]string{},
+		called: map[uint64][]gotable.Call{}, entry: map[uint64]string{},
 		stack: make([]byte, stackAtOnce), block: rand.IntN(maxGoroutines / atOnce), // begin anywhere
 	}
 	if err := p.prepare(left); err != nil {

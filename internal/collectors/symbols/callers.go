@@ -73,9 +73,13 @@ func (s *Symbolizer) isCall(r returned) bool {
 	return s.called[r]
 }
 
-// calleeOfX86 tells whether a call before the address leads to the function: directly, through a pointer to it, or
-// through a stub of the linkage table, which jumps by such a pointer (Intel SDM, volume 2, CALL and JMP; System V ABI
-// for x86-64, 5.2).
+// tail is how much of a function is searched for a jump to another one, which it ends with: runtime.memequal and
+// IndexByte of Go do nothing else, in 30 bytes.
+const tail = 128
+
+// calleeOfX86 tells whether a call before the address leads to the function: directly, through a pointer to it, through
+// a stub of the linkage table, which jumps by such a pointer, or through a short function that ends with a jump to it
+// (Intel SDM, volume 2, CALL and JMP; System V ABI for x86-64, 5.2).
 func calleeOfX86(memory io.ReaderAt, to, function uint64) bool {
 	var code [6]byte
 	if _, err := memory.ReadAt(code[:], int64(to)-6); err != nil {
@@ -91,17 +95,20 @@ func calleeOfX86(memory io.ReaderAt, to, function uint64) bool {
 	if next == function {
 		return true
 	}
-	var stub [16]byte
-	if _, err := memory.ReadAt(stub[:], int64(next)); err != nil {
-		return false
+	var called [tail]byte
+	n, _ := memory.ReadAt(called[:], int64(next))                        // it may end early
+	rest := bytes.TrimPrefix(called[:n], []byte{0xf3, 0x0f, 0x1e, 0xfa}) // endbr64
+	rest = bytes.TrimPrefix(rest, []byte{0xf2})                          // bnd
+	if bytes.HasPrefix(rest, []byte{0xff, 0x25}) && len(rest) >= 6 {     // jmp *distance(%rip)
+		after := next + uint64(n-len(rest)) + 6
+		return pointsTo(memory, after+signed(rest[2:]), function)
 	}
-	rest := bytes.TrimPrefix(stub[:], []byte{0xf3, 0x0f, 0x1e, 0xfa}) // endbr64
-	rest = bytes.TrimPrefix(rest, []byte{0xf2})                       // bnd
-	if !bytes.HasPrefix(rest, []byte{0xff, 0x25}) {                   // jmp *distance(%rip)
-		return false
+	for i := 0; i+5 <= n; i++ {
+		if called[i] == 0xe9 && next+uint64(i)+5+signed(called[i+1:]) == function { // jmp distance
+			return true
+		}
 	}
-	after := next + uint64(len(stub)-len(rest)) + 6
-	return pointsTo(memory, after+signed(rest[2:]), function)
+	return false
 }
 
 func pointsTo(memory io.ReaderAt, at, function uint64) bool {
@@ -110,8 +117,8 @@ func pointsTo(memory io.ReaderAt, at, function uint64) bool {
 	return err == nil && binary.LittleEndian.Uint64(word[:]) == function
 }
 
-// calleeOfARM is the same for arm64: BL, and a stub of ADRP, LDR, ADD and BR, maybe after a BTI (Arm ARM, C6.2; ELF for
-// the Arm 64-bit Architecture, 5.8). What an indirect call leads to cannot be told.
+// calleeOfARM is the same for arm64: BL, a stub of ADRP, LDR, ADD and BR, maybe after a BTI, and B (Arm ARM, C6.2; ELF
+// for the Arm 64-bit Architecture, 5.8). What an indirect call leads to cannot be told.
 func calleeOfARM(memory io.ReaderAt, to, function uint64) bool {
 	var code [4]byte
 	if _, err := memory.ReadAt(code[:], int64(to)-4); err != nil {
@@ -122,11 +129,18 @@ func calleeOfARM(memory io.ReaderAt, to, function uint64) bool {
 	if !found || next == function {
 		return found
 	}
-	var stub [16]byte
-	if _, err := memory.ReadAt(stub[:], int64(next)); err != nil {
+	var called [tail]byte
+	n, _ := memory.ReadAt(called[:], int64(next)) // it may end early
+	if n < 16 {
 		return false
 	}
-	word := func(i int) uint32 { return binary.LittleEndian.Uint32(stub[4*i:]) }
+	word := func(i int) uint32 { return binary.LittleEndian.Uint32(called[4*i:]) }
+	for at := 0; at < n/4; at++ {
+		// B, 000101 and the distance in words
+		if w := word(at); w>>26 == 5 && next+uint64(4*at)+uint64(int64(int32(w<<6)>>4)) == function {
+			return true
+		}
+	}
 	i := 0
 	if word(0) == 0xd503245f { // BTI c
 		i = 1

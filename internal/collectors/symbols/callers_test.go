@@ -22,6 +22,8 @@ func TestCallees(t *testing.T) {
 		{name: "by a stub", code: "90e800010000", stub: "ff25fa000000", pointer: function, want: true},
 		{name: "by a stub of IBT", code: "90e800010000", stub: "f30f1efaf2ff25f5000000", pointer: function, want: true},
 		{name: "by a stub that pushes", code: "90e800010000", stub: "6800000000", pointer: function},
+		{name: "of one that jumps there", code: "90e800010000", stub: "4889c6e9f80d0000", want: true},
+		{name: "of one that jumps elsewhere", code: "90e800010000", stub: "4889c6e9f90d0000"},
 		{name: "no call", code: "909090909090", pointer: function},
 		{name: "BL", arm: true, code: "0000c1030094", want: true}, // 0xfc + 0x3c1*4 = 0x1000
 		{name: "BL to another", arm: true, code: "0000c2030094"},
@@ -30,6 +32,7 @@ func TestCallees(t *testing.T) {
 				"20021fd6",
 			pointer: function, want: true,
 		},
+		{name: "BL of one that jumps there", arm: true, code: "000041000094", stub: "1f2003d57f030014", want: true},
 		{name: "B", arm: true, code: "0000c1030014"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

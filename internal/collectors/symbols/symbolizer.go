@@ -151,6 +151,9 @@ func (s *Symbolizer) nameFrames(pid uint32, at uint64) []stacks.Frame {
 	}
 	f := stacks.Frame{Name: unknownFrame, Module: filepath.Base(m.Path), Kind: stacks.Native}
 	if b := s.binaryOf(pid, m); b != nil {
+		if calls := s.goFrames(pid, m, b, at); len(calls) > 0 {
+			return calls
+		}
 		sym, _, ok := s.functionIn(pid, m, b, at)
 		if !ok && b.chooses && !b.asked && time.Now().Before(s.until) {
 			s.note(m, firewall.Run(elfOf(pid), func() error { s.nameLocals(pid, m, b); return nil }))
@@ -164,6 +167,24 @@ func (s *Symbolizer) nameFrames(pid uint32, at uint64) []stacks.Frame {
 		}
 	}
 	return []stacks.Frame{f}
+}
+
+// goFrames gives the functions of Go at an address, the innermost first: the compiler puts small ones into their
+// callers.
+func (s *Symbolizer) goFrames(pid uint32, m door.Mapping, b *objectFile, at uint64) (frames []stacks.Frame) {
+	err := firewall.Run(elfOf(pid), func() error {
+		for _, c := range b.calls(at - m.From + m.Offset) {
+			frames = append(frames, stacks.Frame{
+				Name: c.Name, Module: filepath.Base(m.Path), Line: c.Line, Kind: stacks.Native,
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		b.table = nil // it is not asked again
+		s.note(m, err)
+	}
+	return frames
 }
 
 // placed gives a function without a symbol by where it begins, as .eh_frame has it, and by the nearest one that has a
@@ -317,8 +338,10 @@ func (s *Symbolizer) hold(m door.Mapping, f *os.File, b *objectFile) {
 	case len(s.held) == maxHeldFiles:
 		_ = f.Close() // likewise
 		b.table = nil
-		s.note(m, fmt.Errorf("%w: it is a Go program, and of at most %d are the functions named", door.ErrTooLarge,
-			maxHeldFiles))
+		if len(b.functions) == 0 {
+			s.note(m, fmt.Errorf("%w: it is a Go program, and of at most %d are the functions named", door.ErrTooLarge,
+				maxHeldFiles))
+		}
 	default:
 		s.held = append(s.held, f)
 	}

@@ -73,7 +73,7 @@ func parseMaps(r io.Reader) ([]door.Mapping, error) {
 // An objectFile is the functions of an ELF file, and where its parts are loaded.
 type objectFile struct {
 	functions []symbol
-	table     *gotable.Table // of a stripped Go program
+	table     *gotable.Table // of a Go program
 	loads     []elf.ProgHeader
 	buildID   string // of a stripped one, in hexadecimal digits
 	chooses   bool   // it has functions that are chosen as it is loaded, and have no symbol of their own
@@ -102,10 +102,8 @@ func readBinary(r io.ReaderAt, left *door.TableBudget) (*objectFile, error) {
 			return nil, err
 		}
 	}
-	if f.Section(".symtab") == nil {
-		if b.table, err = gotable.Open(f, left); err != nil {
-			return nil, err
-		}
+	if b.table, err = gotable.Open(f, left); err != nil {
+		return nil, err
 	}
 	sortSymbols(b.functions)
 	return b, nil
@@ -145,4 +143,17 @@ func (b *objectFile) function(offset uint64) (s symbol, into uint64, ok bool) {
 		}
 	}
 	return symbol{}, 0, false
+}
+
+// calls gives the functions of Go at an offset of the file, the innermost first; none of what is no Go.
+func (b *objectFile) calls(offset uint64) []gotable.Call {
+	if b.table == nil {
+		return nil
+	}
+	for _, p := range b.loads {
+		if offset >= p.Off && offset-p.Off < p.Filesz {
+			return b.table.Calls(offset - p.Off + p.Vaddr)
+		}
+	}
+	return nil
 }

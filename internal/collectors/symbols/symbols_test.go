@@ -165,6 +165,7 @@ func FuzzReadBinary(f *testing.F) {
 		b, err := readBinary(bytes.NewReader(data), door.NewTableBudget())
 		if err == nil {
 			b.function(uint64(len(data)))
+			b.calls(uint64(len(data)))
 		}
 	})
 }

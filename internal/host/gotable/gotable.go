@@ -26,14 +26,23 @@ type Function struct {
 // program are megabytes, and a profile meets a hundred. debug/gosym unpacks every entry, and names without a bound. It
 // reads its file, which is to be kept open, and is not for concurrent use.
 type Table struct {
+	file             *elf.File
 	section          io.ReaderAt
 	order            binary.ByteOrder
+	address          uint64   // of the section
 	start            uint64   // address of the text
 	begins           []uint32 // of each function, from start; the last is the end of all
 	names, functions uint64   // offsets in the section
 	size             uint64   // of the section, in bytes
 	left             *door.TableBudget
 	known            map[int]string // names by function, as far as they were asked for
+
+	// for Calls
+	numbers  uint64 // offset of the tables of numbers
+	quantum  uint64 // bytes of code that instructions are multiples of
+	inlines  bool   // descriptions of functions are as in Go 1.20
+	asked    bool   // for funcData
+	funcData io.ReaderAt
 }
 
 // Open opens the table of a Go program; it gives nil of other programs, and of one built by Go before 1.18 (2022).
@@ -55,7 +64,10 @@ func Open(f *elf.File, left *door.TableBudget) (*Table, error) {
 		return nil, fmt.Errorf("table of Go functions: %w: section %.20q has %d bytes, at most %d are read",
 			door.ErrTooLarge, table.Name, table.Size, maxSize)
 	}
-	t := &Table{section: table, order: f.ByteOrder, size: table.Size, left: left, known: map[int]string{}}
+	t := &Table{
+		file: f, section: table, address: table.Addr, order: f.ByteOrder, size: table.Size, left: left,
+		known: map[int]string{},
+	}
 	if err := t.open(text.SectionHeader); err != nil {
 		return nil, fmt.Errorf("table of Go functions: %w", err)
 	}
@@ -93,7 +105,8 @@ func (t *Table) open(text elf.SectionHeader) error {
 		return t.order.Uint64(header[8+8*i:])
 	}
 	// The start is not yet known to a file that is relocated; it begins with .text unless C's start-up does.
-	t.start, t.names, t.functions = word(2), word(3), word(7)
+	t.start, t.names, t.numbers, t.functions = word(2), word(3), word(6), word(7)
+	t.quantum, t.inlines = uint64(header[6]), pointer == 8 && t.order.Uint32(header[:]) == magic120
 	if t.start < text.Addr || t.start-text.Addr >= text.Size {
 		t.start = text.Addr
 	}
@@ -123,22 +136,28 @@ func (t *Table) index(count uint64) error {
 
 // Find gives the function that an address is in, if it has a name that can be read.
 func (t *Table) Find(at uint64) (Function, bool) {
-	if at < t.start || at-t.start > 1<<32-1 {
-		return Function{}, false
-	}
-	i, exact := slices.BinarySearch(t.begins, uint32(at-t.start))
-	if !exact {
-		i--
-	}
-	if i < 0 || i+1 >= len(t.begins) {
-		return Function{}, false
-	}
-	name, ok := t.known[i]
+	i, ok := t.indexOf(at)
 	if !ok {
-		name = t.name(uint64(i))
-		t.known[i] = name
+		return Function{}, false
+	}
+	name, ok := t.known[int(i)]
+	if !ok {
+		name = t.name(i)
+		t.known[int(i)] = name
 	}
 	return Function{t.start + uint64(t.begins[i]), t.start + uint64(t.begins[i+1]), name}, name != ""
+}
+
+// indexOf gives the number of the function that an address is in.
+func (t *Table) indexOf(at uint64) (i uint64, ok bool) {
+	if at < t.start || at-t.start > 1<<32-1 {
+		return 0, false
+	}
+	n, exact := slices.BinarySearch(t.begins, uint32(at-t.start))
+	if !exact {
+		n--
+	}
+	return uint64(max(n, 0)), n >= 0 && n+1 < len(t.begins)
 }
 
 // name reads the name of a function: its description (_func) begins with the offset of its entry and that of its name,
@@ -151,7 +170,12 @@ func (t *Table) name(i uint64) string {
 	if _, err := t.section.ReadAt(two[:], int64(t.functions)+int64(t.order.Uint32(two[:]))); err != nil {
 		return ""
 	}
-	at := t.names + uint64(t.order.Uint32(two[4:]))
+	return t.nameAt(t.order.Uint32(two[4:]))
+}
+
+// nameAt reads the name at an offset among the names.
+func (t *Table) nameAt(offset uint32) string {
+	at := t.names + uint64(offset)
 	if at >= t.size {
 		return ""
 	}
