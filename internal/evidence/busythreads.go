@@ -93,6 +93,18 @@ func BusyThreads(p *check.Pass) []BusyThread {
 	return out
 }
 
+// BeganWaits counts how often each of the target's threads began to wait, by its id.
+func BeganWaits(p *check.Pass) map[int]float64 {
+	waits := map[int]float64{}
+	for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary") {
+		tid, err := strconv.Atoi(s.Label("tid"))
+		if n, counted := s.Increase(); counted && err == nil {
+			waits[tid] = n
+		}
+	}
+	return waits
+}
+
 // interpreterTimes adds up the threads of each process whose interpreter runs one at a time, with what libraries of
 // machine code do beside it.
 func interpreterTimes(p *check.Pass, threads []BusyThread, window float64) (out []BusyThread) {

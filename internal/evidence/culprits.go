@@ -111,7 +111,7 @@ func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []ho
 func libraryIn(prof *stacks.Profile, owners hotcode.Owners, stack []int) string {
 	for i, at := range stack {
 		f := prof.Frames[at]
-		library := f.Managed() && owners.Of(f) == hotcode.Library && !hotcode.Synthetic(f)
+		library := owners.Of(f) == hotcode.Library && !hotcode.Synthetic(f)
 		if hotcode.IsScript(f) { // of which the runtime's own are a library's, too
 			library = hotcode.OfPackage(f)
 		}

@@ -84,11 +84,12 @@ innermost one that has the share: none of those it calls has it. So one with a
 thousand callees is found, which lists of innermost functions do not show. Named
 is the application's function, of Java and Go as of machine code; a library's, a
 JDK's or an interpreter's own where the application's are in less than that
-share of the samples. Mains, event loops, servers and executors count by what
-they take themselves. The kernel, code without a symbol, the entry of a thread
-and the loop of an interpreter are never named. What the samples do not name at
-all is said, and where it is as much as a function would need, the check cannot
-be assessed.
+share of the samples, and then one of a stripped program, by where it begins in
+its file. Mains, event loops, servers and executors count by what they take
+themselves. The kernel, libraries without symbols, the entry of a thread and the
+loop of an interpreter are never named. What the samples do not name at all is
+said, and where it is as much as a function would need, the check cannot be
+assessed.
 
 It is a warning where something waits for that code: a thread that does hardly
 anything else uses a CPU of its own, or waits for it behind others, or the
@@ -96,19 +97,19 @@ program fills the CPUs that it may use, or most of the CPUs of a host that are
 full, or its threads wait for a CPU for longer than they run, or requests wait
 while no more than the same few threads run at a time, as with GOMAXPROCS. Where
 requests wait inside the program, a thread counts as full that is used for three
-quarters. It is a warning as well where nothing is full,
-and a piece of a server's work computes for long in that code: who asked waits
-that long, however idle the machine is. How long is at least the CPU time of the
-threads over their waits, and at least the CPU time over the segments with data
-that came on the server's ports; of a child for which its parent waits, the CPU
-time of those that ended, over how many there are at most. Below that it is a
-fact. It is a fact too of programs that compress, compile, encode or compute
-checksums for nobody who waits: such a job uses what it is given. It is one of a
-function that nearly all of the program's work goes through and that has its
-time in many calls, as the handler of a server has at full load. And where most
-of the time goes into writing answers, and into the kernel's work on sockets,
-waits and wake-ups, it is what any server does. What else a function asks of the
-kernel, such as files, memory or new processes, is its own.
+quarters. It is a warning as well where nothing is full, and a piece of a
+server's work computes for long in that code: who asked waits that long, however
+idle the machine is. How long is at least the CPU time of the threads over their
+waits, and at least the CPU time over the segments with data that came on the
+server's ports; of a child for which its parent waits, the CPU time of those
+that ended, over how many there are at most. Below that it is a fact. It is a
+fact too of programs that compress, compile, encode or compute checksums for
+nobody who waits: such a job uses what it is given. It is one of a function that
+nearly all of the program's work goes through and that has its time in many
+calls, as the handler of a server has at full load. And where most of the time
+goes into writing answers, and into the kernel's work on sockets, waits and
+wake-ups, it is what any server does. What else a function asks of the kernel,
+such as files, memory or new processes, is its own.
 
 Fix: do less of it: another algorithm, an answer that is kept, work that is left
 out. Where one thread is full, more threads for it. Won't help: more CPUs for one

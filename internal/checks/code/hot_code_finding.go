@@ -40,8 +40,8 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 			"second stays the same when " + hotcode.Function(h.Name) + " is made cheaper.",
 		Marks: evidence.MarksOf(t.cpu.Event, hotHits(h)),
 	}
-	if h.Inner != "" {
-		f.Summary += "; most of that is in " + hotcode.Function(h.Inner)
+	if inside := hotInside(h); inside != "" {
+		f.Summary += "; most of that is in " + inside
 	}
 	if harm.text != "" {
 		f.Summary += "; " + harm.text
@@ -90,6 +90,14 @@ func hotNumber(v quantity.Value) string { return evidence.WithoutUnit(v) }
 
 // hotPlace names the function with its line.
 func hotPlace(h *hotcode.Hot) string { return hotcode.At(h.Name, h.Line) }
+
+// hotInside names what libraries do for the function; empty where they do little.
+func hotInside(h *hotcode.Hot) string {
+	if h.Inner != "" {
+		return hotcode.Function(h.Inner)
+	}
+	return strings.Join(h.Callees, " and ")
+}
 
 // hotParts are the function's own part and that of the call that takes most of it.
 func hotParts(h *hotcode.Hot) []quantity.Value {
@@ -386,6 +394,10 @@ func hotNotes(p *check.Pass, t *hotTarget, h *hotcode.Hot) []string {
 	if h.Owner != hotcode.Application {
 		out = append(out, fmt.Sprintf("it is %s: the program's own functions are in less than %s of the samples",
 			hotOwner(h), p.Param(hotShare).Text()))
+	}
+	if h.Stripped {
+		out = append(out,
+			h.Module+" was stripped: debug symbols (packages -dbgsym, -debuginfo) would name the function")
 	}
 	low, high := t.bounds(h)
 	out = append(out, fmt.Sprintf("95 %% sure to lie between %s and %s: %d of %d samples in %s",

@@ -85,7 +85,7 @@ func hotServedWork(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWo
 // Where work queues up, a thread does 1 / (1 - its use) pieces in a row on average: the busy period of a queue
 // (L. Kleinrock, Queueing Systems I, 5.8). Threads that are full say nothing.
 func hotByWaits(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, ok bool) {
-	waits := hotWaits(p)
+	waits := evidence.BeganWaits(p)
 	var ran, waited, threads float64
 	for _, thread := range evidence.BusyThreads(p) {
 		if thread.TID == 0 { // an interpreter: its threads are in the list
@@ -139,7 +139,7 @@ func hotByChildren(p *check.Pass) (w *hotWork, ok bool) {
 		ended += n
 	}
 	most, _, known := evidence.Rise("processes and threads begun on the host", p.Counter(metric.Forks))
-	if waits := hotWaits(p)[tid]; waits > 0 && (!known || waits < most.Number()) {
+	if waits := evidence.BeganWaits(p)[tid]; waits > 0 && (!known || waits < most.Number()) {
 		most = quantity.Of("waits of their parent", waits, quantity.Unit("waits"))
 	}
 	if most.Number() <= 0 || waited == 0 || ended == 0 {
@@ -176,18 +176,6 @@ func hotComputing(p *check.Pass) (v quantity.Value, known bool) {
 	return quantity.Of("threads compute", l.Computing(), quantity.Seconds).
 		Per(quantity.Of("threads are not idle", worked, quantity.Seconds)).
 		Named("of the time in which threads are not idle they compute"), worked > 0
-}
-
-// hotWaits counts the waits of each thread.
-func hotWaits(p *check.Pass) map[int]float64 {
-	waits := map[int]float64{}
-	for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary") {
-		tid, err := strconv.Atoi(s.Label("tid"))
-		if n, counted := s.Increase(); counted && err == nil {
-			waits[tid] = n
-		}
-	}
-	return waits
 }
 
 // hotBusiest gives the threads that the samples are of, without those that do next to nothing.

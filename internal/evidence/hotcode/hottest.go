@@ -1,6 +1,7 @@
 package hotcode
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,7 +11,7 @@ import (
 
 // A Hot is one function or method that owns much of the CPU time, with all that it calls.
 type Hot struct {
-	Name   string // as a reader knows it: com.example.Shop.cart, sort_rows, fib (/app/fib.py)
+	Name   string // as a reader knows it: com.example.Shop.cart, sort_rows, fib (/app/fib.py), 0x4f20 of prog
 	Module string // of machine code
 	Line   int    // where most of its time is spent; 0 if unknown
 	Owner  Owner  // Application, or whose it is where the application explains little
@@ -26,10 +27,14 @@ type Hot struct {
 	Callee       string // the function that it calls for most of its time; empty where that is itself
 	CalleeModule string
 	CalleeTime   stacks.Weight
-	Inner        string // the innermost function of a library below it with half of its time; empty where none has
-	InnerLine    int
-	InnerTime    stacks.Weight
-	Caller       string // who calls it for most of its time; empty where the stacks do not show it
+	// Stripped is set where the function has no symbol. Callees are then those with half of its time, the first with
+	// most of it: they tell what it does.
+	Stripped  bool
+	Callees   []string
+	Inner     string // the innermost function of a library below it with half of its time; empty where none has
+	InnerLine int
+	InnerTime stacks.Weight
+	Caller    string // who calls it for most of its time; empty where the stacks do not show it
 
 	Places []HotPlace
 }
@@ -43,21 +48,22 @@ type HotPlace struct {
 // Hottest gives the innermost function that takes so many seconds with all that it calls: none of those it calls takes
 // as many below it. A function with a thousand callees is found so, which lists of innermost functions do not show. The
 // application's functions come first. Those of libraries and of a runtime stand in where the application's explain less
-// than that; the C library's where nobody is known who calls it. Never named are the kernel, code without a symbol, the
+// than that; then those of a stripped program, by where they begin; and the C library's where nobody is known who calls
+// it. Never named are the kernel, libraries without symbols, the
 // entry of a thread and the loop of an interpreter; a loop that calls everybody else's work counts by its own time. ok
 // is false where no function takes as many.
 func (c *CPU) Hottest(least float64) (h *Hot, ok bool) {
 	r := c.newRanking()
-	for _, level := range []role{ofApplication, standIn} {
+	for _, level := range []role{ofApplication, standIn, byAddress, ofSystem} {
 		r.choose(level)
 		if g, found := r.innermost(least); found {
 			h = r.describe(g)
-			if level == ofApplication {
+			if level == ofApplication || level == byAddress {
 				r.lookInside(h)
 			}
 			return h, true
 		}
-		if seconds(r.covered) >= least { // by several functions, of which none owns it
+		if level == ofApplication && seconds(r.covered) >= least { // by several functions, of which none owns it
 			return nil, false
 		}
 	}
@@ -75,6 +81,7 @@ type ranking struct {
 	n     int    // functions
 
 	level     role
+	inside    bool            // of another function
 	covered   stacks.Weight   // of the samples with a function of the level
 	inclusive []stacks.Weight // of each function
 	nearest   []stacks.Weight // of each function, where it is the innermost of the level
@@ -114,7 +121,7 @@ func (r *ranking) lookInside(h *Hot) {
 		below.Samples[i] = at.Sample
 		below.Samples[i].Stack = at.Sample.Stack[:at.At]
 	}
-	inside.Profile, r.CPU = &below, &inside
+	inside.Profile, r.CPU, r.inside = &below, &inside, true
 	r.choose(standIn)
 	if g, found := r.innermost(seconds(h.Inclusive) / 2); found {
 		inner := r.describe(g)
@@ -144,11 +151,11 @@ func (r *ranking) choose(level role) {
 	}
 }
 
-// functions gives the functions of the level on a sample's stack, the outermost first: those of the C library only
-// where there is no other.
+// functions gives the functions of the level on a sample's stack, the outermost first. Inside of another function they
+// are those of the C library where there is no other.
 func (r *ranking) functions(s stacks.Sample) (list []int) {
 	list = r.functionsOf(s, r.level)
-	if len(list) == 0 && r.level == standIn {
+	if len(list) == 0 && r.inside {
 		return r.functionsOf(s, ofSystem)
 	}
 	return list
@@ -268,7 +275,25 @@ func (r *ranking) describe(g int) *Hot {
 		h.CalleeTime, h.CalleeModule = calleeSum[h.Callee], modules[h.Callee]
 	}
 	h.Caller = most(callers)
+	if h.Stripped = r.level == byAddress; h.Stripped {
+		h.Callees = halfOf(callees, float64(h.Inclusive.Value))
+	}
 	return h
+}
+
+// halfOf gives the fewest names with half of a sum, the one with most first; none where all have less.
+func halfOf(sums map[string]float64, whole float64) (out []string) {
+	left, sum := maps.Clone(sums), 0.0
+	delete(left, "")
+	for len(left) > 0 && 2*sum < whole {
+		name := most(left)
+		out, sum = append(out, name), sum+left[name]
+		delete(left, name)
+	}
+	if 2*sum < whole {
+		return nil
+	}
+	return out
 }
 
 // calls gives the places of the innermost and the outermost call of a function; -1 where the sample has none.
@@ -312,7 +337,7 @@ func (r *ranking) caller(calls []int) stacks.Frame {
 func (r *ranking) ownerOf(f stacks.Frame) Owner {
 	owner := r.Owners.Of(f)
 	switch {
-	case r.level == ofApplication:
+	case r.level == ofApplication || r.level == byAddress:
 		return Application
 	case owner == Application: // of a standard library or of an interpreter, in the program's own file
 		return Library
@@ -377,8 +402,12 @@ func (c *CPU) Cut() float64 {
 }
 
 // ReadableName gives the name of a frame as its author knows it: the runtimes of Python and JavaScript write it into a
-// file of names with a mark before it, and the place of the source behind it.
+// file of names with a mark before it, and the place of the source behind it. A function without a symbol is called by
+// where it begins, 0x4f20 of prog.
 func ReadableName(f stacks.Frame) string {
+	if begin, _, ok := stacks.Place(f.Name); ok && f.Module != "" {
+		return begin + " of " + f.Module
+	}
 	if rest, ok := strings.CutPrefix(f.Name, "py::"); ok { // Python/perf_trampoline.c, since 3.12
 		if function, file, ok := strings.Cut(rest, ":"); ok {
 			return function + " (" + file + ")"

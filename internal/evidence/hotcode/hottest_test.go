@@ -1,6 +1,7 @@
 package hotcode
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -102,6 +103,25 @@ func TestHottest(t *testing.T) {
 			},
 			want: "Builtins_ArrayIndexOf", caller: "node::Parser::OnStreamRead", owner: Library,
 		},
+		{
+			name: "a function of a stripped program, by where it begins",
+			lines: []string{
+				"app![unknown 0x10]_[n];app![unknown 0x4f20]_[n];libc.so.6!lfind_[n];app![unknown 0x99]_[n]",
+				"app![unknown 0x10]_[n];app![unknown 0x4f20]_[n];libc.so.6!lsearch_[n];app![unknown 0x99 near x]_[n]",
+				"app![unknown 0x10]_[n];app![unknown 0x88]_[n]",
+			},
+			want: "0x4f20 of app", callee: "lfind", owner: Application,
+		},
+		{
+			name: "what a stripped program calls by name comes first",
+			lines: []string{
+				"app![unknown 0x10]_[n];app![unknown 0x4f20]_[n];libz.so.1!deflate_[n]",
+				"app![unknown 0x10]_[n];app![unknown 0x4f20]_[n];libz.so.1!deflate_[n];libz.so.1![unknown 0x5]_[n]",
+			},
+			want: "deflate", owner: Machine,
+		},
+		{name: "a library without symbols", lines: []string{"libx.so.1![unknown 0x10]_[n]", "app![unknown]_[n]"}},
+		{name: "an interpreter without symbols", lines: []string{"ruby3.1![unknown 0x10]_[n]", "php8![unknown]_[n]"}},
 		{name: "the kernel is not named", lines: []string{"vmlinux!do_idle_[k]", "vmlinux!do_idle_[k]"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -115,6 +135,30 @@ func TestHottest(t *testing.T) {
 					h.Callee, h.Caller, tc.want, tc.owner, tc.callee, tc.caller)
 			}
 		})
+	}
+}
+
+// TestCallees: what a function without a symbol does is told by the fewest calls that have half of its time.
+func TestCallees(t *testing.T) {
+	for _, tc := range []struct {
+		calls []string
+		want  []string
+	}{
+		{[]string{"a", "a", "b"}, []string{"a"}},
+		{[]string{"a", "b", "c"}, []string{"a", "b"}},
+		{[]string{"a", "", "", ""}, nil},
+	} {
+		var lines []string
+		for _, name := range tc.calls {
+			if name != "" {
+				name = ";libc.so.6!" + name + "_[n]"
+			}
+			lines = append(lines, "app![unknown 0x4f20]_[n]"+name)
+		}
+		c := cpuOfText(t, lines...)
+		if h, ok := c.Hottest(c.Total() / 2); !ok || !h.Stripped || !slices.Equal(h.Callees, tc.want) {
+			t.Errorf("%q: %+v, want the callees %q", tc.calls, h, tc.want)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@
 package hotcode
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -112,10 +113,10 @@ func OwnersOf(rec *recording.Recording) Owners {
 			class = mainOfProfile(p)
 		}
 	}
-	o := Owners{main: packageOf(class)}
-	for _, e := range []stacks.Event{stacks.CPU, stacks.Goroutine} {
+	o := Owners{main: packageOf(class), inGo: map[string]bool{}}
+	for _, e := range []stacks.Event{stacks.CPU, stacks.HostCPU, stacks.Goroutine} {
 		if p, ok := rec.Ranked(e); ok {
-			o.inGo = goModules(p)
+			maps.Copy(o.inGo, goModules(p))
 		}
 	}
 	return o

@@ -15,6 +15,7 @@ type role uint8
 const (
 	ofNobody      role = iota
 	ofSystem           // the C library and allocators: their callers' time, where these are known
+	byAddress          // the program's own, without a symbol: the file was stripped
 	standIn            // a library, a JDK, an interpreter's own functions
 	ofApplication      //
 )
@@ -39,8 +40,10 @@ func (c *CPU) roles() []role {
 
 func (c *CPU) roleOf(f stacks.Frame, inGo bool) role {
 	switch {
-	case f.Kind == stacks.Kernel || nameless(f) || Synthetic(f) || isEntry(f) || isInterpreter(f):
+	case f.Kind == stacks.Kernel || Synthetic(f) || isEntry(f) || isInterpreter(f):
 		return ofNobody
+	case nameless(f):
+		return c.roleOfStripped(f, inGo)
 	case IsScript(f):
 		return roleOfScript(f.Name)
 	case f.Managed():
@@ -54,6 +57,16 @@ func (c *CPU) roleOf(f stacks.Frame, inGo bool) role {
 		return roleInGo(f)
 	}
 	return c.roleOfMachine(f)
+}
+
+// roleOfStripped knows the program's own functions by where they begin. Of a library without symbols nobody could tell
+// which one it is that a program has loaded, and a runtime's own are no work of the program.
+func (c *CPU) roleOfStripped(f stacks.Frame, inGo bool) role {
+	_, _, placed := stacks.Place(f.Name)
+	if !placed || inGo || interpreterFile.MatchString(f.Module) || c.Owners.Of(f) != Application {
+		return ofNobody
+	}
+	return byAddress
 }
 
 // roleInGo keeps Go's runtime out: it collects, schedules and allocates for its callers. So does what all system calls

@@ -24,6 +24,17 @@ func Placed(begin uint64, near string) string {
 	return fmt.Sprintf("[unknown %#x near %s]", begin, near)
 }
 
+// Place gives what [Placed] was given. ok is false for every other name.
+func Place(name string) (begin, near string, ok bool) {
+	at, ok := strings.CutPrefix(name, "[unknown 0x")
+	at, ends := strings.CutSuffix(at, "]")
+	if !ok || !ends {
+		return "", "", false
+	}
+	begin, near, _ = strings.Cut(at, " near ")
+	return "0x" + begin, near, true
+}
+
 // A Picture is how much of the truth the stacks of a profile show. Values are samples, but Frames and Unnamed.
 type Picture struct {
 	Samples int64
