@@ -267,6 +267,10 @@ func Causes() check.Causes {
 			Why: "each line is written under the appender's lock",
 		},
 		{
+			Cause: "string-concat-loop", Effect: "interpreter-gc",
+			Why: "each step leaves the text before as garbage, half of all steps' bytes",
+		},
+		{
 			Cause: "interpreter-gc", Effect: "hot-code", If: evidence.OwnsCPU,
 			Why: "the collections run in whatever function makes objects",
 		},

@@ -40,6 +40,11 @@ var (
 		Why: "of a full CPU, in requests that are counted and short: with four fifths in one thing it is no ordinary " +
 			"work beside others, and nothing else in the program makes room",
 	}
+	codeRequest = &check.Param{
+		Name: "request", Default: 0.01, Unit: quantity.Seconds,
+		Why: "that a request to a server computes in it: ten in turn are a tenth of a second, which a person notices " +
+			"(J. Nielsen, Response Times: The 3 Important Limits), however little of the CPUs that is",
+	}
 	codeLost = &check.Param{
 		Name: "lost", Default: 0.1, Unit: quantity.CPUs,
 		Why: "a share of a program that uses little is little: what costs less than a tenth of a CPU is not seen " +
@@ -74,7 +79,7 @@ func (s *signature) check(all []*signature) *check.Check {
 		add(&c.Uses, row.uses()...)
 	}
 	if s.measuresCPU() {
-		add(&c.Params, evidence.ParamIdle, evidence.ParamBusy, codeLost, codeKernel, codeOwns)
+		add(&c.Params, evidence.ParamIdle, evidence.ParamBusy, codeLost, codeRequest, codeKernel, codeOwns)
 		c.Facts = append(c.Facts, evidence.OwnsCPU)
 	}
 	if s.mayBeGarbage() {
@@ -110,9 +115,14 @@ func (s *signature) needs() []metric.Metric {
 func (s *signature) uses() (out []metric.Metric) {
 	for _, w := range s.Where {
 		add(&out, evidence.ProfileMetric(stacks.Event(w.Event)))
-		if w.PerRequest > 0 {
+		if w.ofCPU() {
 			add(&out, evidence.RequestMetrics()...)
+		}
+		if w.PerRequest > 0 {
 			add(&out, []metric.Metric{metric.ThreadCPU, metric.ThreadRunDelay, metric.ScriptRuntime}...)
+		}
+		if w.PerWait > 0 {
+			add(&out, metric.Metric(metric.ThreadSwitches))
 		}
 		if stacks.Event(w.Event) == stacks.CPU { // what children used that have ended
 			add(&out, []metric.Metric{metric.ProcessChildrenCPU, metric.ProcessStart}...)
@@ -171,7 +181,7 @@ func (s *signature) stage() check.Stage {
 }
 
 // limits are the thresholds of a clause.
-type limits struct{ info, warn, perRequest *check.Param }
+type limits struct{ info, warn, perRequest, perWait *check.Param }
 
 // limits makes the parameters of a clause. Those of a further row are named after its runtime, and those of a further
 // clause after its event.
@@ -194,6 +204,12 @@ func (s *signature) limits(w clause) (l limits) {
 			Why: "that a request to a server computes in it: in pieces that are shorter it is ordinary work",
 		}
 	}
+	if w.PerWait > 0 {
+		l.perWait = &check.Param{
+			Name: prefix + "per-wait", Default: w.PerWait.Seconds(), Unit: quantity.Seconds,
+			Why: "that a program which nobody asks computes in it before it waits again: it is one piece of its work",
+		}
+	}
 	return l
 }
 
@@ -202,6 +218,9 @@ func (l limits) params(w clause) []*check.Param {
 	out := []*check.Param{l.info, l.warn}
 	if l.perRequest != nil {
 		out = append(out, l.perRequest, codeFull, codeMost)
+	}
+	if l.perWait != nil {
+		out = append(out, l.perWait)
 	}
 	if stacks.Event(w.Event) == stacks.Alloc {
 		out = append(out, allocGC)

@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -132,7 +133,8 @@ func (m *measure) judge(p *check.Pass, l limits) {
 		return
 	}
 	m.severity = check.Info
-	if warn := p.Param(l.warn); steady.AtLeast(warn) && (m.holdsRequests(p, l) || m.harms(p) && m.isLong(p, l)) {
+	if warn := p.Param(l.warn); steady.AtLeast(warn) &&
+		(m.holdsRequests(p, l) || m.holdsJob(p, l) || m.harms(p) && m.isLong(p, l)) {
 		m.severity, m.limit = evidence.SampledSeverity(m.matched.Count, m.low < warn.Number()), warn
 	}
 	if m.low < m.limit.Number() {
@@ -159,17 +161,54 @@ func (m *measure) harms(p *check.Pass) bool {
 // holdsRequests reports whether a request to a server computes in it for long enough. Who asked waits for that, however
 // little of the CPUs the server uses in all.
 func (m *measure) holdsRequests(p *check.Pass, l limits) bool {
-	if l.perRequest == nil {
-		return false
-	}
 	requests := evidence.RequestsAtMost(p)
-	if requests.Number() <= 0 {
+	if !m.clause.ofCPU() || requests.Number() <= 0 {
 		return false
 	}
+	least := cmp.Or(l.perRequest, codeRequest)
 	each := quantity.Of("CPU time in it", float64(m.matched.Value)/1e9, quantity.Seconds).Per(requests).
 		As(quantity.Seconds).Named("CPU time of a request in it, at least")
+	if l.perRequest != nil || each.AtLeast(p.Param(least)) {
+		m.beside = append(m.beside, each)
+	}
+	return each.AtLeast(p.Param(least)) && m.lost().AtLeast(p.Param(codeLost))
+}
+
+// holdsJob reports whether a program that nobody asks over the network does nearly nothing else, and for long enough
+// before it waits again: the next piece of its work comes later by that.
+func (m *measure) holdsJob(p *check.Pass, l limits) bool {
+	serves, known := evidence.Serves(p)
+	if l.perWait == nil || !known || serves || m.share.Below(p.Param(codeMost)) {
+		return false
+	}
+	waits := waitsOfBusy(p)
+	if waits <= 0 {
+		return false
+	}
+	each := quantity.Of("CPU time in it", float64(m.matched.Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("waits", waits, quantity.Unit("waits"))).As(quantity.Seconds).
+		Named("CPU time in it from one wait to the next, at least")
 	m.beside = append(m.beside, each)
-	return each.AtLeast(p.Param(l.perRequest)) && m.lost().AtLeast(p.Param(codeLost))
+	if each.Below(p.Param(l.perWait)) || m.lost().Below(p.Param(codeLost)) {
+		return false
+	}
+	m.doubts = append(m.doubts, "it listens for nobody: who waits for its work is not known")
+	return true
+}
+
+// waitsOfBusy counts the waits of the threads that do the program's work.
+func waitsOfBusy(p *check.Pass) (n float64) {
+	const busy = 0.1 // of the CPU time: others come and go beside the work
+	threads, waits, whole := evidence.BusyThreads(p), evidence.BeganWaits(p), 0.0
+	for _, t := range threads {
+		whole += t.Seconds
+	}
+	for _, t := range threads {
+		if t.TID != 0 && t.Seconds >= busy*whole { // an interpreter has no id: its threads are in the list
+			n += waits[t.TID]
+		}
+	}
+	return n
 }
 
 // isLong reports whether it has nearly all of a full CPU, where requests to a server are counted and each is short.

@@ -84,6 +84,8 @@ type clause struct {
 	// PerRequest, of CPU time, is how long a request to a server computes there at least where it is a warning: of work
 	// that is ordinary in small pieces.
 	PerRequest time.Duration `yaml:"per-request"`
+	// PerWait is the same of a program that listens for nobody: how long it computes there from one wait to the next.
+	PerWait time.Duration `yaml:"per-wait"`
 }
 
 // ofCPU tells whether shares of an event are of the CPU time.
@@ -270,6 +272,7 @@ func (s *signature) mistakes() []string {
 		bad(len(c.Frames)+len(c.Classes) == 0, "where[%d] has no frames and no classes: it would match everything", i)
 		bad(len(c.Costs) > 0 && stacks.Event(c.Event) != stacks.Alloc, "where[%d]: costs are those of allocations", i)
 		bad(c.PerRequest > 0 && !c.ofCPU(), "where[%d]: per-request is of CPU time", i)
+		bad(c.PerWait > 0 && c.PerRequest == 0, "where[%d]: per-wait goes with per-request", i)
 		bad(c.Info > c.Warn, "where[%d]: info is above warn", i)
 		twice := slices.ContainsFunc(s.Where[:i], func(o clause) bool { return o.Event == c.Event })
 		bad(twice, "where[%d]: there is one of event %s already", i, c.Event)
