@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,14 +241,45 @@ func (s *storm) onMessages() bool {
 	return float64(hit.Total().Count) >= messageShare*float64(s.samples.Total().Count)
 }
 
+// child names the program that makes most of the calls, where it is not the process itself but one that it started:
+// samples of a target have the process's id, and the file that runs in their stacks. It is empty where that is not known.
+func (s *storm) child(target recording.Target) string {
+	own := []string{s.comm}
+	if len(target.Cmdline) > 0 {
+		own = append(own, filepath.Base(target.Cmdline[0])) // of an interpreter that changed its name
+	}
+	calls := map[string]int64{}
+	for _, x := range s.samples.Samples {
+		for _, i := range x.Stack {
+			f := s.samples.Frames[i]
+			if f.Kind == stacks.Native && f.Module != "" && !strings.Contains(f.Module, ".so") {
+				calls[f.Module] += x.Count
+				break
+			}
+		}
+	}
+	for program, n := range calls {
+		isOwn := slices.ContainsFunc(own, func(name string) bool {
+			return strings.HasPrefix(program, name) || strings.HasPrefix(name, program)
+		})
+		if 2*n > s.samples.Total().Count && !isOwn { // more than half: it is one at most
+			return program
+		}
+	}
+	return ""
+}
+
 func (s *storm) report(p *check.Pass) {
-	who := evidence.PIDName(s.pid, s.comm)
+	who, call := evidence.PIDName(s.pid, s.comm), s.call
+	if child := s.child(p.Meta.Target); child != "" {
+		call += " of " + child
+	}
 	f := check.Finding{
 		Subject:    evidence.PIDSubject(s.pid, s.comm),
 		Severity:   check.Info,
 		Weight:     s.cost.Number(),
 		Confidence: evidence.SampledConfidence(s.samples.Total().Count+s.way, nil),
-		Summary:    fmt.Sprintf("%s has %s of the system time of %s, %s", s.call, s.share.Text(), who, s.cost.Text()),
+		Summary:    fmt.Sprintf("%s has %s of the system time of %s, %s", call, s.share.Text(), who, s.cost.Text()),
 		Evidence:   []quantity.Value{s.share, s.system, s.cost},
 		Remedies: []check.Remedy{{
 			Action: "Make fewer calls: buffer what is written or read, hand over many pieces with one call (writev, " +
