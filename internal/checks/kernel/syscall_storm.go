@@ -71,6 +71,7 @@ Disproof: strace -f -c -p PID (it slows the program by far) counts few calls, or
 	Needs: []metric.Metric{metric.HostCPUProfileSamples, metric.ProcessCPU},
 	Uses: []metric.Metric{
 		metric.SyscallCalls, metric.SyscallErrors, metric.SyscallBytes, metric.ProcessCalls, metric.ProcessCallBytes,
+		metric.ProcessChildrenCPU,
 	},
 	Params: []*check.Param{
 		evidence.ParamSystemLevel, stormShare, stormCost, stormRate, stormBytes, stormErrors,
@@ -241,12 +242,20 @@ func (s *storm) onMessages() bool {
 	return float64(hit.Total().Count) >= messageShare*float64(s.samples.Total().Count)
 }
 
-// child names the program that makes most of the calls, where it is not the process itself but one that it started:
-// samples of a target have the process's id, and the file that runs in their stacks. It is empty where that is not known.
-func (s *storm) child(target recording.Target) string {
+// child names the program that makes most of the calls, where it is not the process itself but children that end:
+// their samples have its id, and the file that runs in their stacks. It is empty where that is not known.
+func (s *storm) child(p *check.Pass) string {
+	ended := 0.0
+	for _, x := range p.Counter(metric.ProcessChildrenCPU, "pid", s.pid) {
+		n, _ := x.Increase()
+		ended += n
+	}
+	if ended == 0 {
+		return ""
+	}
 	own := []string{s.comm}
-	if len(target.Cmdline) > 0 {
-		own = append(own, filepath.Base(target.Cmdline[0])) // of an interpreter that changed its name
+	if command := p.Meta.Target.Cmdline; len(command) > 0 {
+		own = append(own, filepath.Base(command[0])) // of an interpreter that changed its name
 	}
 	calls := map[string]int64{}
 	for _, x := range s.samples.Samples {
@@ -271,7 +280,7 @@ func (s *storm) child(target recording.Target) string {
 
 func (s *storm) report(p *check.Pass) {
 	who, call := evidence.PIDName(s.pid, s.comm), s.call
-	if child := s.child(p.Meta.Target); child != "" {
+	if child := s.child(p); child != "" {
 		call += " of " + child
 	}
 	f := check.Finding{
