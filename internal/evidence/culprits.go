@@ -73,6 +73,9 @@ func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []ho
 		c := byMethod[f.Name]
 		if c == nil {
 			c = &Culprit{Method: hotcode.ReadableName(f), Owner: place.Owner, lines: map[int]int64{}}
+			if hotcode.OfInterpreter(f) { // whose script it is, others may know
+				c.Owner = hotcode.Library
+			}
 			c.Innocent = slices.ContainsFunc(skip, func(p hotcode.Pattern) bool { return p.Frame(f) })
 			byMethod[f.Name] = c
 		}

@@ -113,8 +113,10 @@ func (w *Waiting) Pool(s stacks.Sample) string {
 	if w.Event == stacks.ScriptWall {
 		for i := len(s.Stack) - 1; i >= 0; i-- {
 			if f := w.Frames[s.Stack[i]]; w.Owners.Of(f) == hotcode.Application {
-				if script, ok := strings.CutPrefix(f.Name, "py::<module>:"); ok { // what it does outside of functions
-					return path.Base(script)
+				for _, outside := range []string{"py::<module>:", "PHP:{main} "} { // of functions
+					if script, ok := strings.CutPrefix(f.Name, outside); ok {
+						return path.Base(script)
+					}
 				}
 				return w.nameOf(s.Stack[i])
 			}

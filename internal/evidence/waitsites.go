@@ -252,6 +252,31 @@ func (w *Waiting) OthersWithWork() (out []string) {
 	return out
 }
 
+// Standing says what most threads that are not idle wait for, and in which function of the application: "wait for a
+// sleep in Shop::slow"; empty where that is less than half of their time.
+func (w *Waiting) Standing() string {
+	const most = 0.5
+	all := int64(0)
+	groups := stacks.Group(w.Profile, func(s stacks.Sample) string {
+		wait, at := w.Waits.Of(s)
+		if wait == hotcode.Idle || len(s.Stack) == 0 {
+			return ""
+		}
+		all += s.Value
+		place := w.Owners.Nearest(w.Profile, s.Stack, at, nil)
+		if wait == hotcode.NotWaiting || place.Owner != hotcode.Application {
+			return ""
+		}
+		return "wait for " + string(wait) + " in " + w.nameOf(s.Stack[place.At])
+	})
+	for _, g := range groups {
+		if g.Key != "" && float64(g.Value) >= most*float64(all) {
+			return g.Key
+		}
+	}
+	return ""
+}
+
 // leastWithWork is how many threads do one thing, on average, that are worth a word.
 const leastWithWork = 0.1
 

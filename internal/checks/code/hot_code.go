@@ -267,17 +267,15 @@ func hotUnknown(p *check.Pass, t *hotTarget) error {
 		t.used.Text(), dark.Text(), hotDarkText(d))
 }
 
-// hotNamers says what names the functions that an interpreter runs. Of Ruby and PHP perfdoctor reads none: rbspy and
-// phpspy do, from outside (https://rbspy.github.io, https://github.com/adsr/phpspy). What --yjit-perf (Ruby 3.3) and
-// opcache.jit_debug write down is compiled code alone.
+// hotNamers says what names the functions that an interpreter runs. Of Ruby perfdoctor reads none: rbspy does, from
+// outside (https://rbspy.github.io). What --yjit-perf (Ruby 3.3) writes down is compiled code alone.
 func hotNamers(interpreter string) string {
 	switch interpreter {
 	case "ruby":
 		return "rbspy record --pid PID reads those of Ruby from outside; perfdoctor reads the map of compiled ones " +
 			"that ruby --yjit --yjit-perf (3.3 or newer) writes"
 	case "php", "php-fpm", "php-cgi":
-		return "phpspy -p PID reads those of PHP from outside; perfdoctor reads the map of compiled ones that PHP " +
-			"writes with opcache.jit_debug=16"
+		return "perfdoctor reads those of PHP 7.3 to 8.4 without threads, as root; phpspy -p PID knows others"
 	case "perl":
 		return "perl -d:NYTProf, at the start of the program"
 	}

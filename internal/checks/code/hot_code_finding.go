@@ -439,7 +439,8 @@ func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Rem
 		})
 	case harm.runtime != "":
 		out = append(out, check.Remedy{
-			Action: "Let more processes do this work (workers of gunicorn, uvicorn or celery; multiprocessing).",
+			Action: "Let more processes do this work (workers of gunicorn, uvicorn or celery; multiprocessing; " +
+				"pm.max_children of PHP-FPM).",
 			Risk:   "each has memory and connections of its own; full CPUs leave nothing to win",
 			Effect: "the interpreter falls below a full CPU, and the work is done sooner",
 		})

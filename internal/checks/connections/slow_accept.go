@@ -57,6 +57,7 @@ clients wait then, and longer. Disproof: Recv-Q of ss -ltn, or ss -lx, is 0 at m
 		metric.ProcessCPU, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadCPU, metric.ThreadRunDelay,
 		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ListenOverflows, metric.ListenerBacklog,
 		metric.ScriptRuntime, metric.TargetInfo, metric.UnixBacklog, metric.UnixOldest,
+		metric.WallProfileSamples, metric.ScriptWallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{paramSlowAcceptWait, paramSlowAcceptBusy, paramSlowAcceptFull, paramSlowAcceptLooks},
 	Run:    runSlowAccept,
@@ -110,6 +111,9 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 	}
 	evidence.WithoutThreads(p, &f, queue.Number())
 	refused(p, &f, address)
+	if w, err := evidence.WaitingOf(p); err == nil && w.Standing() != "" {
+		f.Summary += "; its threads " + w.Standing()
+	}
 	if work == nil {
 		f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections, or "+
 			"each worker keeps a connection on which nobody asks (a shorter keep-alive frees it)")

@@ -296,6 +296,8 @@ func moreOf(runtime string) string {
 		return "workers of gunicorn or uvicorn, or processes of multiprocessing behind one port"
 	case strings.HasPrefix(runtime, "Node"):
 		return "node:cluster or a process manager's instances, and worker_threads for what computes"
+	case strings.HasPrefix(runtime, "PHP"):
+		return "children of PHP-FPM (pm.max_children), or workers of the queue"
 	case runtime == "go":
 		return "a higher GOMAXPROCS, or none: Go takes it from the CPU limit by itself (from 1.25 on)"
 	case runtime == "ruby":

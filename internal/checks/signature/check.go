@@ -87,7 +87,8 @@ func (s *signature) check(all []*signature) *check.Check {
 		add(&c.Uses, row.uses()...)
 	}
 	if s.measuresCPU() {
-		add(&c.Params, evidence.ParamIdle, evidence.ParamBusy, codeLost, codeRequest, codeAsked, codeServed, codeKernel, codeOwns)
+		add(&c.Params, evidence.ParamIdle, evidence.ParamBusy, codeLost, codeRequest, codeAsked, codeServed, codeKernel,
+			codeOwns)
 		c.Facts = append(c.Facts, evidence.OwnsCPU)
 	}
 	if s.mayBeGarbage() {
@@ -251,7 +252,7 @@ var shareWords = map[stacks.Event]string{
 
 // runtimeNames are those of the manual.
 var runtimeNames = map[string]string{
-	"java": "Java", "native": "machine code", "python": "Python", "node": "Node.js",
+	"java": "Java", "native": "machine code", "python": "Python", "node": "Node.js", "php": "PHP",
 }
 
 // manual is the text of the check's page: what the author wrote, and the frames that are looked for.

@@ -1,8 +1,8 @@
-// Package scripts samples the functions of scripts that a target runs: in CPython and Node.js.
+// Package scripts samples the functions of scripts that a target runs: in CPython, Node.js and PHP.
 //
 // The samples of the CPUs show an interpreter's own machine code, or code that was made while it ran and has no name,
-// and not whose work it does. This reads the stacks of scripts from the memory of the process ([python], [node]):
-// nothing is attached, stopped or written.
+// and not whose work it does. This reads the stacks of scripts from the memory of the process ([python], [node],
+// [php]): nothing is attached, stopped or written.
 package scripts
 
 import (
@@ -15,6 +15,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/node"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/php"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/python"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
@@ -40,8 +41,8 @@ const (
 func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "script-profile",
-		Doc: "Functions that the target's scripts run on the CPUs: those of CPython 3.8 to 3.14, and of Node.js; and " +
-			"how many threads of CPython want the interpreter's lock.",
+		Doc: "Functions that the target's scripts run on the CPUs: those of CPython 3.8 to 3.14, of Node.js and of " +
+			"PHP 7.3 to 8.4 (tried with 8.2); and how many threads of CPython want the interpreter's lock.",
 		Overhead: "0.1 ms for a sample of a thread, so many that it takes 1 % of a CPU: 100 a second of one busy " +
 			"thread, 20 of five; once 5 to 50 ms for each interpreter",
 		Provides: []metric.Metric{
@@ -98,10 +99,11 @@ type source struct {
 	looked    time.Time
 	threads   map[host.TaskID]*thread
 	profiles  [kinds]*stacks.Builder // see onCPU
-	waits     *stacks.Builder        // what threads of Python do, those that wait too, and event loops of Node.js
-	frames    []int                  // reused
-	lost      int64
-	first     bool // the pass that is the first
+	// what threads of Python do, those that wait too, and what event loops of Node.js and scripts of PHP wait for
+	waits  *stacks.Builder
+	frames []int // reused
+	lost   int64
+	first  bool // the pass that is the first
 }
 
 func open(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -166,6 +168,13 @@ func (s *source) open(pid int) (interpreter, error) {
 		return &pythonProcess{pid: pid, scripts: py, dead: s.ticksOfEnded(pid), lastWaits: time.Now()}, nil
 	}
 	if !errors.Is(err, python.ErrNone) {
+		return nil, err
+	}
+	page, err := php.Open(dir, pid)
+	if err == nil {
+		return &phpProcess{pid: pid, scripts: page, waits: time.Now()}, nil
+	}
+	if !errors.Is(err, php.ErrNone) {
 		return nil, err
 	}
 	js, err := node.Open(dir, pid)
@@ -250,16 +259,16 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 	if err := s.watch.Stop(); err != nil {
 		return err
 	}
-	p := s.weighed()
-	if s.refused != nil && len(p.Samples) == 0 {
+	p, waits := s.weighed(), s.waits.Profile()
+	if s.refused != nil && len(p.Samples) == 0 && len(waits.Samples) == 0 {
 		return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
 	}
 	if len(s.processes) == 0 {
 		a.None(metric.ScriptRuntime, metric.ScriptLockWait)
 		a.Missing(metric.ScriptProfileSamples, recording.StatusUnsupported,
-			"no process of the target runs Python (CPython) or Node.js", "")
+			"no process of the target runs Python (CPython), Node.js or PHP", "")
 		a.Missing(metric.ScriptWallProfileSamples, recording.StatusUnsupported,
-			"no process of the target runs Python (CPython) or Node.js", "")
+			"no process of the target runs Python (CPython), Node.js or PHP", "")
 		return nil
 	}
 	a.None(metric.ScriptLockWait)
@@ -270,7 +279,7 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 		}
 	}
 	a.Profile(p)
-	if waits := s.waits.Profile(); len(waits.Samples) > 0 {
+	if len(waits.Samples) > 0 {
 		waits.Engine, waits.Duration = p.Engine, p.Duration
 		a.Profile(waits)
 	}

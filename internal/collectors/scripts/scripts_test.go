@@ -101,6 +101,30 @@ func startNode(t *testing.T, what string, under ...string) int {
 	return child.PID
 }
 
+// phpProgram is the same for PHP, until its input ends.
+const phpProgram = `<?php
+function small($n) { $x = 0; while ($n) $x = ($x * 31 + $n--) % 65537; return $x; }
+function large($n) { $x = 0; while ($n) $x = ($x * 31 + $n--) % 65537; return $x; }
+function turn() { small(20000); large(60000); }
+function rest() { usleep(50000); }
+echo "ready\n";
+stream_set_blocking(STDIN, false);
+for (; !feof(STDIN); fgets(STDIN)) $argv[1] === 'work' ? turn() : rest();
+`
+
+func startPHP(t *testing.T, what string, under ...string) int {
+	t.Helper()
+	testenv.Need(t, testenv.Root, testenv.Tool("php"))
+	file := filepath.Join(t.TempDir(), "program.php")
+	if err := os.WriteFile(file, []byte(phpProgram), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append(under, "php", file, what)
+	child := testenv.StartChild(t, exec.Command(args[0], args[1:]...))
+	child.Ready(t)
+	return child.PID
+}
+
 // record samples a target for a while, and until it has used so many seconds of CPU time, and says what the kernel
 // counted of it meanwhile.
 func record(t *testing.T, pid int, window time.Duration, busy float64) (
@@ -148,6 +172,7 @@ func TestShares(t *testing.T) {
 	inNamespace := []string{"unshare", "--pid", "--fork", "--mount-proc"}
 	python := shareCase{start: start, small: "py::small:", large: "py::large:", file: "/program.py"}
 	node := shareCase{start: startNode, small: "JS:small ", large: "JS:large ", file: "/program.js"}
+	php := shareCase{start: startPHP, small: "PHP:small ", large: "PHP:large ", file: "/program.php"}
 	for _, tc := range []struct {
 		name, what string
 		under      []string
@@ -159,6 +184,8 @@ func TestShares(t *testing.T) {
 		{"Node", "work", nil, node},
 		{"Node in a namespace", "work", inNamespace, node},
 		{"worker of Node", "worker", nil, node},
+		{"PHP", "work", nil, php},
+		{"PHP in a namespace", "work", inNamespace, php},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel() // a share is of what the program got
@@ -267,6 +294,35 @@ func TestWanting(t *testing.T) {
 				t.Errorf("%.2f threads want the lock, want %v to %v", n, tc.least, tc.most)
 			}
 		})
+	}
+}
+
+// TestWaitsOfPHP: a script that waits has the function of PHP's own that waits, and its callers.
+func TestWaitsOfPHP(t *testing.T) {
+	const window = time.Second
+	rec, _, err := record(t, startPHP(t, "rest"), window, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := time.Duration(0)
+	p, _ := rec.Profile(stacks.ScriptWall)
+	for _, s := range p.Samples {
+		place := ""
+		for _, frame := range s.Stack {
+			name, _, _ := strings.Cut(p.Frames[frame].Name, " ")
+			place += name + " "
+		}
+		if strings.HasSuffix(place, "nanosleep PHP:usleep PHP:rest PHP:{main} ") {
+			waited += time.Duration(s.Value)
+		} else {
+			t.Errorf("it waits in %q", place)
+		}
+	}
+	if waited < window/2 {
+		t.Errorf("it waited %s of %s", waited, window)
+	}
+	if info := rec.Info(metric.ScriptRuntime); len(info) != 1 || !strings.HasPrefix(info[0].Label("runtime"), "PHP ") {
+		t.Errorf("runtimes %v", info)
 	}
 }
 

@@ -93,7 +93,7 @@ type ranking struct {
 func (c *CPU) newRanking() *ranking {
 	r := &ranking{
 		CPU: c, roles: c.roles(), mute: make([]bool, len(c.Frames)), group: make([]int, len(c.Frames)),
-		steps: c.Set(isInterpreter), hosts: c.Set(inInterpreter),
+		steps: c.Set(isInterpreter), hosts: c.Set(OfInterpreter),
 	}
 	numbers := map[stacks.Frame]int{}
 	for i, f := range c.Frames {
@@ -360,7 +360,7 @@ func (d Dark) Total() float64 { return d.Unnamed + d.Interpreted + d.Unsampled }
 // Dark gives what the samples do not name. What the kernel does for a thread that has no stack of its own is not in it.
 func (c *CPU) Dark() Dark {
 	roles := c.roles()
-	interpreters := c.Set(inInterpreter)
+	interpreters := c.Set(OfInterpreter)
 	functions := setOf(roles, ofApplication)
 	user := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel })
 	named := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel && !nameless(f) && !isEntry(f) })

@@ -185,6 +185,8 @@ func TestReadableName(t *testing.T) {
 		"sort_rows":                         "sort_rows",
 		"py::fib:/srv/fib.py":               "fib (/srv/fib.py)",
 		"JS:*answer /srv/app.js:12:3":       "answer (/srv/app.js:12:3)",
+		"PHP:Shop::cart /srv/my shop.php":   "Shop::cart (/srv/my shop.php)",
+		"PHP:usleep php:core":               "usleep (php:core)",
 		"LazyCompile:~ /srv/app.js:1:1":     "(anonymous) (/srv/app.js:1:1)",
 		"com.example.Shop.cart":             "com.example.Shop.cart",
 		"LazyCompile:*emit node:events:5:2": "emit (node:events:5:2)",

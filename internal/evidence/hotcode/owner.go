@@ -291,7 +291,7 @@ func Synthetic(f stacks.Frame) bool {
 }
 
 func unnamed(f stacks.Frame, skip []Pattern) bool {
-	if Synthetic(f) || strings.HasSuffix(f.Name, builtin) {
+	if Synthetic(f) || builtin(f.Name) {
 		return true
 	}
 	for _, p := range skip {

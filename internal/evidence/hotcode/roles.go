@@ -154,19 +154,19 @@ var v8Library = regexp.MustCompile(`^Builtins_(\w*Prototype|Array|String|RegExp|
 	`BigInt|Reflect|Iter|Promise)`)
 
 func isInterpreter(f stacks.Frame) bool {
-	return inInterpreter(f) && (anyFrame(interpreterFrames, f) ||
+	return OfInterpreter(f) && (anyFrame(interpreterFrames, f) ||
 		strings.HasPrefix(f.Name, "Builtins_") && !v8Library.MatchString(f.Name))
 }
 
-// inInterpreter tells the functions in an interpreter's file, machine code all of them.
-func inInterpreter(f stacks.Frame) bool { return !f.Managed() && interpreterFile.MatchString(f.Module) }
+// OfInterpreter tells the functions in an interpreter's file, machine code all of them.
+func OfInterpreter(f stacks.Frame) bool { return !f.Managed() && interpreterFile.MatchString(f.Module) }
 
 // loopFrames call what others have to do: mains, event loops, executors, servers. What they take themselves is theirs,
 // what they call is not.
 var loopFrames = slices.Concat(ParsePatterns(
 	"main", "*.main", "*::main", "*_main", "*Main", "run", "*.run", "*::run", "*.call", "loop", "*_loop", "*.loop",
 	"*Loop", "*main_loop*", "*MainLoop*", "*mainLoop*", "*event_loop*", "*EventLoop*", "*eventLoop*", "*ServeHTTP*",
-	"*dispatch*", "*Dispatch*", "py::<module>:*", "py::main:*", "py::run:*",
+	"*dispatch*", "*Dispatch*", "py::<module>:*", "py::main:*", "py::run:*", "PHP:{main} *", "PHP:main *", "PHP:run *",
 
 	"java.util.concurrent.*", "java.util.stream.*", "java.lang.*.forEach*", "java.util.*.forEach*",
 	"java.util.Timer*", "java.lang.Thread.*", "java.lang.reflect.*", "java.lang.invoke.*", "jdk.internal.*",
@@ -216,8 +216,8 @@ func anyFrame(patterns []Pattern, f stacks.Frame) bool {
 	return slices.ContainsFunc(patterns, func(p Pattern) bool { return p.Frame(f) })
 }
 
-// scriptMarks begin the names that V8 writes into a file for perf (src/logging/log.cc).
-var scriptMarks = []string{"JS:", "LazyCompile:", "Function:", "Script:", "Eval:"}
+// scriptMarks begin the names that V8 writes into a file for perf (src/logging/log.cc), and those of PHP.
+var scriptMarks = []string{"JS:", "LazyCompile:", "Function:", "Script:", "Eval:", "PHP:"}
 
 func cutScript(name string) (rest string, ok bool) {
 	for _, mark := range scriptMarks {
@@ -228,7 +228,7 @@ func cutScript(name string) (rest string, ok bool) {
 	return name, false
 }
 
-// IsScript tells functions of Python and JavaScript that the runtime wrote into a file of names.
+// IsScript tells functions of Python, JavaScript and PHP.
 func IsScript(f stacks.Frame) bool {
 	_, ok := cutScript(f.Name)
 	return f.Module == "" && (ok || strings.HasPrefix(f.Name, "py::"))
@@ -237,7 +237,7 @@ func IsScript(f stacks.Frame) bool {
 // packagePaths are in the names of scripts that are installed beside the application, libraryPaths in those that come
 // with the runtime.
 var (
-	packagePaths = []string{"site-packages/", "dist-packages/", "/node_modules/"}
+	packagePaths = []string{"site-packages/", "dist-packages/", "/node_modules/", "/vendor/", "/usr/share/php/"}
 	libraryPaths = []string{"/lib/python", "/lib64/python", "<frozen ", "<string>", " node:"}
 )
 
@@ -248,11 +248,15 @@ func hasPart(name string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// builtin ends the names of functions that V8 itself has, as script-profile gives them: RegExp, map, slice.
-const builtin = " node:v8"
+// V8 and PHP have functions of their own, whose names script-profile ends so: map and slice, in_array and usleep.
+const ofV8, ofPHP = " node:v8", " php:core"
+
+func builtin(name string) bool {
+	return strings.HasSuffix(name, ofV8) || strings.HasSuffix(name, ofPHP)
+}
 
 func roleOfScript(name string) role {
-	if strings.HasSuffix(name, builtin) {
+	if builtin(name) {
 		return ofSystem
 	}
 	if hasPart(name, packagePaths) || hasPart(name, libraryPaths) || !strings.Contains(name, "/") {

@@ -79,7 +79,7 @@ func WaitsOf(p *stacks.Profile, owners Owners) *Waits {
 	case stacks.Goroutine:
 		table = &goWaits
 	case stacks.ScriptWall:
-		table = &pythonWaits
+		table = &scriptWaits
 	}
 	w := &Waits{p: p, event: p.Event, calls: waitOfFrames(p, table.calls), callers: waitOfFrames(p, table.callers)}
 	w.program = p.Set(func(f stacks.Frame) bool { return p.Event == stacks.Goroutine || f.Managed() })

@@ -1,8 +1,9 @@
 package hotcode
 
-// pythonWaits are the system calls in which threads of Python wait, and the functions of its library, and of others
-// that many use, which say what for. A wait in futex(2) that none of them leads to is for a lock of the program's own.
-var pythonWaits = waitTable{
+// scriptWaits are the system calls in which threads of Python and scripts of PHP wait, and the functions of their
+// libraries, and of others that many use, which say what for. A wait in futex(2) that none of them leads to is for a
+// lock of the program's own.
+var scriptWaits = waitTable{
 	calls: []waitRow{
 		{ForLock, ParsePatterns("futex")},
 		{ForSleep, ParsePatterns("clock_nanosleep", "nanosleep", "select", "pselect6")},
@@ -19,6 +20,7 @@ var pythonWaits = waitTable{
 			"py::*serve_forever:*socketserver.py",
 			"py::*accept:*socket.py", "py::*handle_one_request:*http/server.py", "py::*:*gunicorn/workers/*",
 			"py::*:*gunicorn/arbiter.py", "py::*:*uvicorn/*", "py::*:*waitress/*", "py::*:*cheroot/*",
+			"PHP:stream_select php:core",
 			// Workers at their queues.
 			"py::_worker:*concurrent/futures/thread.py", "py::worker:*multiprocessing/pool.py",
 			"py::Pool._*:*multiprocessing/pool.py", "py::*_feed:*multiprocessing/queues.py",
@@ -28,6 +30,7 @@ var pythonWaits = waitTable{
 			"py::*:*sqlalchemy/pool/*", "py::*getconn:*psycopg_pool/*", "py::*get_connection:*redis/connection.py",
 			"py::*getconn:*psycopg2/pool.py",
 		)},
+		{ForLock, ParsePatterns("PHP:session_start php:core", "PHP:flock php:core")}, // of a session's file
 		{ForItem, ParsePatterns("py::*get:*/queue.py", "py::*get:*multiprocessing/queues.py")},
 		{ForQueue, ParsePatterns("py::*put:*/queue.py", "py::*put:*multiprocessing/queues.py")},
 		{ForFuture, ParsePatterns(
@@ -48,7 +51,7 @@ var pythonWaits = waitTable{
 		"py::*finish_request:*socketserver.py", "py::*handle_request:*gunicorn/workers/*",
 		"py::*respond:*cheroot/server.py", "py::*service:*waitress/*",
 	),
-	mains: ParsePatterns("py::<module>:*"),
+	mains: ParsePatterns("py::<module>:*", "PHP:{main} *"),
 	opens: ParsePatterns(
 		"py::*create_connection:*", "py::*connect:*http/client.py", "py::*connect:*urllib3/connection.py",
 		"py::connect:*psycopg2/__init__.py", "py::*connect:*psycopg/connection.py", "py::*connect:*pymysql/*",

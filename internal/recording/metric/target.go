@@ -140,8 +140,8 @@ var (
 	WaitProfileSamples = overWindow("wait_profile_samples", q.Events, "profiles/waits.pb.gz",
 		"Samples of the profile of where threads of a program of machine code wait in system calls.")
 	ScriptWallProfileSamples = overWindow("script_wall_profile_samples", q.Events, "profiles/script-wall.pb.gz",
-		"Samples of the profile of what all threads of Python run or wait for, and what event loops of Node.js wait for "+
-			"but events, as functions of their scripts.")
+		"Samples of the profile of what all threads of Python run or wait for, and what event loops of Node.js and "+
+			"scripts of PHP wait for but events, as functions of their scripts.")
 	GoRuntime = info("go_runtime_info", "/proc/PID/exe (.go.buildinfo)",
 		"Programs in Go whose goroutines are in that profile, with the version of Go that built them.", "pid", "version")
 	AllocProfileSamples = overWindow("alloc_profile_samples", q.Events, "profiles/alloc.pb.gz",

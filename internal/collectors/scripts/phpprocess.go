@@ -1,0 +1,106 @@
+package scripts
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/php"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// A phpProcess runs PHP in its first thread, which is looked at while it runs, and at times while it waits.
+type phpProcess struct {
+	pid     int
+	scripts *php.Process
+	waits   time.Time // when one looked last what it waits for
+}
+
+func (p *phpProcess) runtime() string { return strings.TrimSpace("PHP " + p.scripts.Version()) }
+
+// wanting: there is one thread, and no lock.
+func (p *phpProcess) wanting() (threads float64, ok bool) { return 0, false }
+
+// unseen is nothing: there is one thread, which ends with the process.
+func (p *phpProcess) unseen(*source) uint64 { return 0 }
+
+func (p *phpProcess) close() {}
+
+func (p *phpProcess) pass(s *source) {
+	t, state := s.thread(p.pid, p.pid)
+	switch {
+	case t == nil: // it has ended
+	case state == 'R':
+		p.sample(s, t)
+	case time.Since(p.waits) > waitPeriod:
+		p.sampleWait(s, t)
+	}
+}
+
+// calls reads the stack of the script; none where it runs none.
+func (p *phpProcess) calls(s *source) (calls []php.Call, err error) {
+	for range tries {
+		if calls, err = p.scripts.Stack(); !errors.Is(err, php.ErrChanged) {
+			return calls, err
+		}
+	}
+	s.lost++
+	return nil, err
+}
+
+// framesOf gives the numbers of the frames in a profile.
+func framesOf(calls []php.Call, b *stacks.Builder, into []int) []int {
+	for _, c := range calls {
+		into = append(into, b.Frame(frameOfPHP(c)))
+	}
+	return into
+}
+
+// sample adds what the script runs; PHP's own work between scripts has no function.
+func (p *phpProcess) sample(s *source, t *thread) {
+	calls, err := p.calls(s)
+	if errors.Is(err, php.ErrNoStack) {
+		s.refused = fmt.Errorf("process %d: %w", p.pid, err)
+	}
+	if err != nil {
+		return
+	}
+	where := onCPU
+	switch {
+	case s.running(p.pid, p.pid) != t:
+		where = left
+	case s.waitsForCPU(p.pid, p.pid):
+		where = ready
+	}
+	s.frames = framesOf(calls, s.profiles[where], s.frames[:0])
+	s.add(t, where)
+}
+
+// sampleWait adds what the script waits for: the system call, and the functions that lead to it. A worker that waits
+// for a request runs no script.
+func (p *phpProcess) sampleWait(s *source, t *thread) {
+	now := time.Now()
+	since := now.Sub(p.waits)
+	p.waits = now
+	e, err := s.standsIn(p.pid, p.pid)
+	if err != nil || e.Running || e.Name == "" {
+		return
+	}
+	calls, err := p.calls(s)
+	if err != nil || len(calls) == 0 {
+		return
+	}
+	x := stacks.Sample{State: stacks.Sleeping, Count: 1, Value: int64(since)}
+	x.Stack = framesOf(calls, s.waits, []int{s.waits.Frame(stacks.Frame{Name: e.Name, Kind: stacks.Kernel})})
+	x.Thread = s.waits.Thread(stacks.Thread{ID: p.pid, Name: t.comm})
+	s.waits.Add(x)
+}
+
+func frameOfPHP(c php.Call) stacks.Frame {
+	file := c.File
+	if file == "" {
+		file = "php:core"
+	}
+	return stacks.Frame{Name: "PHP:" + c.Function + " " + file, Line: c.Line, Kind: stacks.Interpreted}
+}
