@@ -112,12 +112,13 @@ func CPUMetrics() []metric.Metric {
 func (w *Waiting) Pool(s stacks.Sample) string {
 	if w.Event == stacks.ScriptWall {
 		for i := len(s.Stack) - 1; i >= 0; i-- {
-			if f := w.Frames[s.Stack[i]]; w.Owners.Of(f) == hotcode.Application {
-				for _, outside := range []string{"py::<module>:", "PHP:{main} "} { // of functions
-					if script, ok := strings.CutPrefix(f.Name, outside); ok {
-						return path.Base(script)
-					}
+			f := w.Frames[s.Stack[i]]
+			for _, outside := range []string{"py::<module>:", "PHP:{main} "} { // of functions, also of bin/gunicorn
+				if script, ok := strings.CutPrefix(f.Name, outside); ok && !strings.HasPrefix(script, "<") {
+					return path.Base(script)
 				}
+			}
+			if w.Owners.Of(f) == hotcode.Application {
 				return w.nameOf(s.Stack[i])
 			}
 		}

@@ -69,11 +69,9 @@ func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	if traffic.AtLeast(p.Param(hotTraffic)) {
 		return traffic.Text() + " of it goes into answers, sockets, waits and wake-ups, as with any server at full load"
 	}
-	if t.cpu.Event == stacks.Script && t.cpu.Kernel > 0 { // whose samples do not show what the kernel does
-		kernel := quantity.Of("", t.cpu.System, quantity.Seconds).Per(quantity.Of("", t.cpu.Kernel, quantity.Seconds))
-		if kernel.AtLeast(p.Param(hotTraffic)) {
-			return kernel.Text() + " of the process's CPU time is the kernel's: what it asks the kernel for comes first"
-		}
+	if kernel := hotKernel(p, t); kernel.AtLeast(p.Param(hotTraffic)) {
+		return kernel.Text() + " of the CPU time is the kernel's, for sockets, waits and wake-ups, as with any " +
+			"server at full load"
 	}
 	all := whole.Per(hotSeconds(h.Covered))
 	spread := p.Param(hotSpread)
@@ -83,6 +81,18 @@ func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 			"itself, and no place in it"
 	}
 	return hotJob(p, t, h)
+}
+
+// hotKernel is the share of the CPU time in which the kernel works for sockets, waits and wake-ups, of a script: its
+// own samples do not show what the kernel does. Without others all of its time in the kernel counts.
+func hotKernel(p *check.Pass, t *hotTarget) quantity.Value {
+	if t.cpu.Event != stacks.Script || t.cpu.Kernel <= 0 {
+		return quantity.Of("", 0, quantity.Ratio)
+	}
+	if code, ok := hotcode.CodeOf(p.Recording); ok && code.Sampled() > 0 {
+		return quantity.Of("", code.Traffic()/code.Sampled(), quantity.Ratio)
+	}
+	return quantity.Of("", t.cpu.System/t.cpu.Kernel, quantity.Ratio)
 }
 
 // hotNumber gives a number of CPUs without its unit.

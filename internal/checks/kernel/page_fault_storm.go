@@ -57,7 +57,7 @@ Fixes: reuse buffers, raise the allocator's thresholds (MALLOC_TRIM_THRESHOLD_, 
 size, huge pages. Disproof: perf stat -e minor-faults -p PID counts few.`,
 	URL:    "https://man7.org/linux/man-pages/man3/mallopt.3.html",
 	Needs:  []metric.Metric{metric.ProcessFaults, metric.ProcessCPU},
-	Uses:   []metric.Metric{metric.THPSplits, metric.HostCPUProfileSamples},
+	Uses:   []metric.Metric{metric.THPSplits, metric.HostCPUProfileSamples, metric.ScriptProfileSamples},
 	Params: []*check.Param{faultRate, faultSystem, faultCPU, faultLasting},
 	Run:    runPageFaultStorm,
 }
@@ -186,13 +186,30 @@ func blameFaults(p *check.Pass, prof *stacks.Profile, hits []evidence.Hit, f *ch
 		all += h.Sample.Value
 	}
 	list := evidence.Culprits(prof, hotcode.OwnersOf(p.Recording), hits, nil)
+	script := blameScript(p)
+	f.Summary += script
 	for i, c := range list[:min(len(list), evidence.NamedCulprits)] {
-		if i == 0 && 2*c.Value > all {
+		if i == 0 && 2*c.Value > all && script == "" {
 			f.Summary += "; most of the faults are for " + c.Name()
 		}
 		f.Notes = append(f.Notes, fmt.Sprintf("%s of them for %s", evidence.PartText(c.Value, all), c.Name()))
 	}
 	f.Marks = evidence.MarksOf(stacks.HostCPU, hits)
+}
+
+// blameScript names the function of a script that most of the CPU time is spent in: the samples with the faults have
+// none. It is empty where no scripts are read, or several functions share the time.
+func blameScript(p *check.Pass) string {
+	c, ok := hotcode.ScriptsOf(p.Recording)
+	if !ok || c.Sampled() <= 0 {
+		return ""
+	}
+	h, ok := c.Hottest(c.Sampled() / 2)
+	if !ok {
+		return ""
+	}
+	share := quantity.Of("", float64(h.Inclusive.Value)/1e9/c.Sampled(), quantity.Ratio)
+	return fmt.Sprintf("; its scripts are in %s for %s of their time", hotcode.At(h.Name, h.Line), share.Text())
 }
 
 // inFaults gives the CPU samples of processes, and those in page faults; ok is false without a profile or with too few

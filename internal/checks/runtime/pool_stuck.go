@@ -62,8 +62,10 @@ sleep as often as requests come. Of Python: threads that begin with the same
 function, all of which wait nearly all the time, as often as requests come,
 while more requests are in progress than there are of them; or threads with a
 request in hand sleep, or wait for a pool's result, for most of the time that
-requests take. Requests are slow
-from 0.1 s on average, or where one in a hundred takes five times that.
+requests take. Requests are slow from 0.1 s on average, or where one in a
+hundred takes five times that. Of workers of a queue (Celery, RQ, Dramatiq,
+Laravel, Symfony): all have a task in hand nearly all the time, and most of that
+is one kind of wait.
 
 Fix: by what is waited for. Won't help: more threads; they come to stand there,
 too. Disproof: another second finds the threads elsewhere.`,

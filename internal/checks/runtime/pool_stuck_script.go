@@ -34,6 +34,7 @@ func runStuckScript(p *check.Pass) error {
 	r, ok := evidence.RequestsOf(p)
 	p.Read(quantity.Of("requests without an answer, mean", r.InProgress.Number(), "requests"))
 	if !ok {
+		reportStuckTasks(p, w)
 		return nil
 	}
 	pools := scriptPools(w)
@@ -50,7 +51,7 @@ func runStuckScript(p *check.Pass) error {
 			continue
 		}
 		if all.Below(p.Param(stuckThreads)) || queued.Below(p.Param(stuckHeld)) || waited.Below(p.Param(stuckShare)) ||
-			!pool.keepsPace(p, w) {
+			!pool.serves(w) && !pool.keepsPace(p, w) {
 			continue
 		}
 		p.Report(pool.finding(p, w, name, r, all, queued, waited))
@@ -86,6 +87,20 @@ func (pool *scriptPool) waited() (sum int64) {
 		sum += n
 	}
 	return sum
+}
+
+// serves tells whether most of the waits are of threads with a request in hand.
+func (pool *scriptPool) serves(w *evidence.Waiting) bool {
+	var all, served int64
+	for _, hits := range pool.hits {
+		for _, h := range hits {
+			all += h.Sample.Value
+			if request, _ := w.Waits.Serves(h.Sample); request {
+				served += h.Sample.Value
+			}
+		}
+	}
+	return 2*served > all
 }
 
 // keepsPace tells whether the pool waits as often as requests come. Threads with a pace of their own serve none.

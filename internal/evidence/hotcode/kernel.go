@@ -110,6 +110,17 @@ func kernelTraffic(p *stacks.Profile, s stacks.Sample) bool {
 	return false
 }
 
+// Traffic is the CPU time, in seconds, in which the kernel works for sockets, waits and wake-ups.
+func (c *CPU) Traffic() float64 {
+	var sum stacks.Weight
+	for _, s := range c.Samples {
+		if kernelTraffic(c.Profile, s) {
+			sum.Add(s)
+		}
+	}
+	return seconds(sum)
+}
+
 // OnTheWay tells whether a sample is of the way into the kernel or back, which is the same for each system call, and
 // not of what the call does. p is of the sample.
 func OnTheWay(p *stacks.Profile, s stacks.Sample) bool {

@@ -251,6 +251,9 @@ func hasPart(name string, parts []string) bool {
 // V8 and PHP have functions of their own, whose names script-profile ends so: map and slice, in_array and usleep.
 const ofV8, ofPHP = " node:v8", " php:core"
 
+// entryPoint matches the scripts by which packages of Python are started, such as bin/uvicorn: pip writes them.
+var entryPoint = regexp.MustCompile(`^py::<module>:.*/bin/[^/.]+$`)
+
 func builtin(name string) bool {
 	return strings.HasSuffix(name, ofV8) || strings.HasSuffix(name, ofPHP)
 }
@@ -258,6 +261,9 @@ func builtin(name string) bool {
 func roleOfScript(name string) role {
 	if builtin(name) {
 		return ofSystem
+	}
+	if entryPoint.MatchString(name) {
+		return standIn
 	}
 	if hasPart(name, packagePaths) || hasPart(name, libraryPaths) || !strings.Contains(name, "/") {
 		return standIn

@@ -57,6 +57,8 @@ type waitTable struct {
 	tasks []Pattern
 	// mains are the methods that a program begins with.
 	mains []Pattern
+	// workers are the loops of a queue's workers, which have a task in hand or wait for one.
+	workers []Pattern
 	// opens are calls of a client that make a connection ready for use, with its handshakes and the login, or end one.
 	opens []Pattern
 }
@@ -69,7 +71,7 @@ type Waits struct {
 	own            stacks.Set // code of the application: what calls it says nothing of the wait
 	program        stacks.Set // what is Java or Go: all else are threads of the runtime itself, or its insides
 
-	mains, acquires, parks, loops, requests, tasks, opens stacks.Set
+	mains, acquires, parks, loops, requests, tasks, workers, opens stacks.Set
 }
 
 // WaitsOf prepares for a profile of a process whose code is told apart by owners.
@@ -92,6 +94,7 @@ func WaitsOf(p *stacks.Profile, owners Owners) *Waits {
 	w.loops, _ = Frames(p, table.loops)
 	w.requests, _ = Frames(p, table.requests)
 	w.tasks, _ = Frames(p, table.tasks)
+	w.workers, _ = Frames(p, table.workers)
 	w.opens, _ = Frames(p, table.opens)
 	return w
 }
@@ -238,6 +241,9 @@ func (w *Waits) isMain(s stacks.Sample) bool {
 func (w *Waits) Serves(s stacks.Sample) (request, task bool) {
 	return s.Innermost(w.requests) >= 0 || w.Loops(s), s.Innermost(w.tasks) >= 0
 }
+
+// Works tells whether a thread is a worker of a queue, with a task or without.
+func (w *Waits) Works(s stacks.Sample) bool { return s.Innermost(w.workers) >= 0 }
 
 // Opens tells whether a thread makes a connection ready for use, or ends one.
 func (w *Waits) Opens(s stacks.Sample) bool { return s.Innermost(w.opens) >= 0 }

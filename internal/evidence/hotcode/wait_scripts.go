@@ -24,6 +24,7 @@ var scriptWaits = waitTable{
 			// Workers at their queues.
 			"py::_worker:*concurrent/futures/thread.py", "py::worker:*multiprocessing/pool.py",
 			"py::Pool._*:*multiprocessing/pool.py", "py::*_feed:*multiprocessing/queues.py",
+			"py::WorkerThread.run:*anyio/_backends/*",
 		)},
 		{ForPool, ParsePatterns(
 			"py::*Semaphore.acquire:*threading.py", "py::*_get_conn:*urllib3/connectionpool.py",
@@ -50,6 +51,18 @@ var scriptWaits = waitTable{
 		"py::*:*starlette/routing.py", "py::do_GET:*", "py::*.do_GET:*", "py::do_POST:*", "py::*.do_POST:*",
 		"py::*finish_request:*socketserver.py", "py::*handle_request:*gunicorn/workers/*",
 		"py::*respond:*cheroot/server.py", "py::*service:*waitress/*",
+		// functions of starlette and FastAPI that are not async, and those that Django runs for async views
+		"py::WorkerThread.run:*anyio/_backends/*", "py::*thread_handler:*asgiref/sync.py",
+	),
+	// of queues; the last of Laravel and Symfony
+	tasks: ParsePatterns(
+		"py::*trace_task:*celery/app/trace.py", "py::*perform_job:*rq/worker*.py", "py::*execute_job:*rq/worker*.py",
+		"py::*process_message:*dramatiq/worker.py", "py::*execute:*huey/api.py", "py::*run_job:*apscheduler/*",
+		"PHP:Illuminate\\Queue\\Worker::process *", "PHP:Symfony\\*\\Worker::handleMessage *",
+	),
+	workers: ParsePatterns(
+		"py::*workloop:*billiard/pool.py", "py::*_WorkerThread.run:*dramatiq/worker.py", "py::*loop:*huey/consumer.py",
+		"PHP:Illuminate\\Queue\\Worker::daemon *", "PHP:Symfony\\*\\Worker::run *",
 	),
 	mains: ParsePatterns("py::<module>:*", "PHP:{main} *"),
 	opens: ParsePatterns(

@@ -37,7 +37,8 @@ var (
 	// packages that the rules about waits know, where they are installed: elsewhere a directory may have such a name
 	waitingPackages = []string{
 		"redis", "sqlalchemy", "psycopg", "psycopg2", "psycopg_pool", "pymysql", "urllib3", "gunicorn", "uvicorn",
-		"waitress", "cheroot", "flask", "django", "werkzeug", "starlette",
+		"waitress", "cheroot", "flask", "django", "werkzeug", "starlette", "anyio", "asgiref", "celery", "billiard",
+		"rq", "dramatiq", "huey", "apscheduler",
 	}
 	// where a Python has packages that were installed
 	installed = []string{"site-packages", "dist-packages"}
