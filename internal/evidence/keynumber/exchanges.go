@@ -2,6 +2,7 @@ package keynumber
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -80,8 +81,8 @@ const mostCounted = 0.9
 func underWay(counts map[float64]float64, count, span, before float64) float64 {
 	const above = 1.0 / 32
 	seconds := 0.0
-	for bound, n := range counts {
-		seconds += n * min(bound*(1-above), span)
+	for _, bound := range slices.Sorted(maps.Keys(counts)) { // in one order: the sum is the same in each run
+		seconds += counts[bound] * min(bound*(1-above), span)
 	}
 	if count == 0 {
 		return 0
