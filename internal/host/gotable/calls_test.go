@@ -149,7 +149,7 @@ func FuzzCalls(f *testing.F) {
 		if err != nil || table == nil {
 			return
 		}
-		if calls := table.Calls(table.start + uint64(offset)); len(calls) > maxDepth+1 {
+		if calls := table.Calls(table.start + uint64(offset)); len(calls) > maxDepth {
 			t.Errorf("%d calls at an address", len(calls))
 		}
 	})
