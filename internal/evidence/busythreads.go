@@ -99,7 +99,7 @@ func BeganWaits(p *check.Pass) map[int]float64 {
 	for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary") {
 		tid, err := strconv.Atoi(s.Label("tid"))
 		if n, counted := s.Increase(); counted && err == nil {
-			waits[tid] = n
+			waits[tid] += n // a thread that changes its name has two series
 		}
 	}
 	return waits

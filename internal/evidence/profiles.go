@@ -21,6 +21,16 @@ var (
 		Name: "busy", Default: 0.25, Unit: quantity.CPUs,
 		Why: "below a quarter of a CPU the code is not what holds anything back: its share is a fact and no warning",
 	}
+	// ParamServed is how much CPU time a server uses that computes for others.
+	ParamServed = &check.Param{
+		Name: "served", Default: 0.1, Unit: quantity.CPUs,
+		Why: "below a tenth of a CPU it may be what a server does by itself now and then, such as its metrics",
+	}
+	// ParamAsked is how often a server is asked that computes for others.
+	ParamAsked = &check.Param{
+		Name: "asked", Default: 1, Unit: "requests/s",
+		Why: "fewer are probes of a program that works for somebody else, and what it computes is not for them",
+	}
 )
 
 // ProfileMetric is the metric that says whether there is a profile of an event.

@@ -129,7 +129,7 @@ or the work done in a second stays the same when the function is made cheaper.`,
 	},
 	Params: []*check.Param{
 		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotWaiting, hotTraffic, hotAll, hotSpread, hotDark,
-		hotPiece, hotQueued, hotRequest, hotServed, hotAsked, hotComputes,
+		hotPiece, hotQueued, hotRequest, evidence.ParamServed, evidence.ParamAsked, hotComputes,
 		evidence.ParamCPUTaken,
 	},
 	Facts: []check.Fact{evidence.FillsCPUs},

@@ -18,14 +18,6 @@ var (
 		Why: "of CPU time between two waits: five in turn are a tenth of a second, which a person notices " +
 			"(J. Nielsen, Response Times: The 3 Important Limits)",
 	}
-	hotServed = &check.Param{
-		Name: "served", Default: 0.1, Unit: quantity.CPUs,
-		Why: "below a tenth of a CPU it may be what a server does by itself now and then, such as its metrics",
-	}
-	hotAsked = &check.Param{
-		Name: "asked", Default: 1, Unit: "requests/s",
-		Why: "fewer are probes of a program that works for somebody else, and what it computes is not for them",
-	}
 	hotComputes = &check.Param{
 		Name: "computes", Default: 0.5, Unit: quantity.Ratio,
 		Why: "of the time in which threads are not idle: when they wait for longer than they compute, what they wait " +
@@ -52,7 +44,7 @@ func (w *hotWork) text() string {
 // hotWorkOf finds what a piece of work computes in this code, where somebody waits for it: of a server that is not
 // full, or of children. Of a server it is the larger of two numbers, each of which is that or less.
 func hotWorkOf(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, ok bool) {
-	if t.used.Below(p.Param(hotServed)) {
+	if t.used.Below(p.Param(evidence.ParamServed)) {
 		return nil, false
 	}
 	if w, ok = hotServedWork(p, t, in); ok {
@@ -116,7 +108,7 @@ func hotByWaits(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork,
 func hotByRequests(p *check.Pass, in map[hotKey]float64) (w *hotWork, ok bool) {
 	requests := evidence.RequestsAtMost(p)
 	rate := requests.Per(quantity.Of("window", p.Meta.Duration, quantity.Seconds)).Named("requests a second, at most")
-	if p.Meta.Duration <= 0 || rate.Number() < p.Param(hotAsked).Number() {
+	if p.Meta.Duration <= 0 || rate.Number() < p.Param(evidence.ParamAsked).Number() {
 		return nil, false
 	}
 	seconds := 0.0

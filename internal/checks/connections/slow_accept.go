@@ -111,8 +111,10 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 	}
 	evidence.WithoutThreads(p, &f, queue.Number())
 	refused(p, &f, address)
-	if w, err := evidence.WaitingOf(p); err == nil && w.Standing() != "" {
-		f.Summary += "; its threads " + w.Standing()
+	if w, err := evidence.WaitingOf(p); err == nil {
+		if what := w.Standing(); what != "" {
+			f.Summary += "; its threads " + what
+		}
 	}
 	if work == nil {
 		f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections, or "+

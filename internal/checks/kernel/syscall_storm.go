@@ -245,12 +245,8 @@ func (s *storm) onMessages() bool {
 // child names the program that makes most of the calls, where it is not the process itself but children that end:
 // their samples have its id, and the file that runs in their stacks. It is empty where that is not known.
 func (s *storm) child(p *check.Pass) string {
-	ended := 0.0
-	for _, x := range p.Counter(metric.ProcessChildrenCPU, "pid", s.pid) {
-		n, _ := x.Increase()
-		ended += n
-	}
-	if ended == 0 {
+	ended, _, _ := evidence.Rise("CPU time of children that ended", p.Counter(metric.ProcessChildrenCPU, "pid", s.pid))
+	if ended.Number() == 0 {
 		return ""
 	}
 	own := []string{s.comm}

@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -105,16 +103,10 @@ func (pool *scriptPool) serves(w *evidence.Waiting) bool {
 
 // keepsPace tells whether the pool waits as often as requests come. Threads with a pace of their own serve none.
 func (pool *scriptPool) keepsPace(p *check.Pass, w *evidence.Waiting) bool {
-	waits := 0.0
+	waits, began := 0.0, evidence.BeganWaits(p)
 	for at := range pool.threads {
-		if at < 0 {
-			continue
-		}
-		tid := strconv.Itoa(w.Profile.Threads[at].ID)
-		for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary", "tid", tid) {
-			if n, ok := s.Increase(); ok {
-				waits += n
-			}
+		if at >= 0 {
+			waits += began[w.Profile.Threads[at].ID]
 		}
 	}
 	requests, pace := evidence.RequestsAtMost(p).Number(), p.Param(stuckPace).Number()
@@ -153,16 +145,20 @@ func (pool *scriptPool) inHand(p *check.Pass, w *evidence.Waiting, name string) 
 	return f, evidence.Noticed(p, &f, stand, stuckRequest)
 }
 
-func (pool *scriptPool) finding(
-	p *check.Pass, w *evidence.Waiting, name string, r evidence.Requests, all, queued, waited quantity.Value,
-) check.Finding {
-	var most []evidence.Hit
-	wait := hotcode.ForWakeUp
-	for kind, hits := range pool.hits {
-		if evidence.Weigh(hits).Value > evidence.Weigh(most).Value {
+// mostWaited gives the kind of wait with the most time, and its samples; of equal ones the first by name.
+func mostWaited(waits map[hotcode.Wait][]evidence.Hit) (wait hotcode.Wait, most []evidence.Hit) {
+	for _, kind := range slices.Sorted(maps.Keys(waits)) {
+		if hits := waits[kind]; evidence.Weigh(hits).Value > evidence.Weigh(most).Value {
 			wait, most = kind, hits
 		}
 	}
+	return wait, most
+}
+
+func (pool *scriptPool) finding(
+	p *check.Pass, w *evidence.Waiting, name string, r evidence.Requests, all, queued, waited quantity.Value,
+) check.Finding {
+	wait, most := mostWaited(pool.hits)
 	at := evidence.Culprits(w.Profile, w.Owners, most, nil)[0]
 	f := check.Finding{
 		Subject: check.Subject{Kind: "pool", ID: name}, Severity: check.Warning, Weight: queued.Number(),

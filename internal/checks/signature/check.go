@@ -45,14 +45,6 @@ var (
 		Why: "that a request to a server computes in it: ten in turn are a tenth of a second, which a person notices " +
 			"(J. Nielsen, Response Times: The 3 Important Limits), however little of the CPUs that is",
 	}
-	codeAsked = &check.Param{
-		Name: "asked", Default: 1, Unit: "requests/s",
-		Why: "fewer are probes of a program that works for somebody else, and what it computes is not for them",
-	}
-	codeServed = &check.Param{
-		Name: "served", Default: 0.1, Unit: quantity.CPUs,
-		Why: "of a program with requests: below a tenth of a CPU it may be what a server does by itself now and then",
-	}
 	codeLost = &check.Param{
 		Name: "lost", Default: 0.1, Unit: quantity.CPUs,
 		Why: "a share of a program that uses little is little: what costs less than a tenth of a CPU is not seen " +
@@ -87,8 +79,8 @@ func (s *signature) check(all []*signature) *check.Check {
 		add(&c.Uses, row.uses()...)
 	}
 	if s.measuresCPU() {
-		add(&c.Params, evidence.ParamIdle, evidence.ParamBusy, codeLost, codeRequest, codeAsked, codeServed, codeKernel,
-			codeOwns)
+		add(&c.Params, evidence.ParamIdle, evidence.ParamBusy, evidence.ParamAsked, evidence.ParamServed)
+		add(&c.Params, codeLost, codeRequest, codeKernel, codeOwns)
 		c.Facts = append(c.Facts, evidence.OwnsCPU)
 	}
 	if s.mayBeGarbage() {

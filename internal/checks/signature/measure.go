@@ -162,7 +162,7 @@ func (m *measure) harms(p *check.Pass) bool {
 // little of the CPUs the server uses in all.
 func (m *measure) holdsRequests(p *check.Pass, l limits) bool {
 	requests := evidence.RequestsAtMost(p)
-	if !m.clause.ofCPU() || requests.Number() < p.Param(codeAsked).Number()*p.Meta.Duration {
+	if !m.clause.ofCPU() || requests.Number() < p.Param(evidence.ParamAsked).Number()*p.Meta.Duration {
 		return false
 	}
 	least := cmp.Or(l.perRequest, codeRequest)
@@ -171,7 +171,7 @@ func (m *measure) holdsRequests(p *check.Pass, l limits) bool {
 	if l.perRequest != nil || each.AtLeast(p.Param(least)) {
 		m.beside = append(m.beside, each)
 	}
-	return each.AtLeast(p.Param(least)) && m.cpus.AtLeast(p.Param(codeServed))
+	return each.AtLeast(p.Param(least)) && m.cpus.AtLeast(p.Param(evidence.ParamServed))
 }
 
 // holdsJob reports whether a program that nobody asks over the network does nearly nothing else, and for long enough

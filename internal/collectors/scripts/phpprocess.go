@@ -66,13 +66,7 @@ func (p *phpProcess) sample(s *source, t *thread) {
 	if err != nil {
 		return
 	}
-	where := onCPU
-	switch {
-	case s.running(p.pid, p.pid) != t:
-		where = left
-	case s.waitsForCPU(p.pid, p.pid):
-		where = ready
-	}
+	where := s.whereNow(p.pid, p.pid, t)
 	s.frames = framesOf(calls, s.profiles[where], s.frames[:0])
 	s.add(t, where)
 }

@@ -207,19 +207,24 @@ func (p *pythonProcess) sample(s *source, at python.Thread, tid int, t *thread) 
 		s.lost++
 		return
 	}
-	where := onCPU
-	switch {
-	case s.running(p.pid, tid) != t:
-		where = left
-	case s.waitsForCPU(p.pid, tid):
-		where = ready
-	}
+	where := s.whereNow(p.pid, tid, t)
 	b := s.profiles[where]
 	s.frames = s.frames[:0]
 	for _, c := range calls {
 		s.frames = append(s.frames, b.Frame(frameOf(c)))
 	}
 	s.add(t, where)
+}
+
+// whereNow tells where a sample is kept of a thread whose stack was just read.
+func (s *source) whereNow(pid, tid int, t *thread) int {
+	switch {
+	case s.running(pid, tid) != t:
+		return left
+	case s.waitsForCPU(pid, tid):
+		return ready
+	}
+	return onCPU
 }
 
 // waitsForCPU tells whether a thread that is to run waits for a CPU: a thread that was just woken still stands where it

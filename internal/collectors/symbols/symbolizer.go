@@ -172,19 +172,22 @@ func (s *Symbolizer) nameFrames(pid uint32, at uint64) []stacks.Frame {
 // goFrames gives the functions of Go at an address, the innermost first: the compiler puts small ones into their
 // callers.
 func (s *Symbolizer) goFrames(pid uint32, m door.Mapping, b *objectFile, at uint64) (frames []stacks.Frame) {
-	err := firewall.Run(elfOf(pid), func() error {
+	s.ask(pid, m, b, func() {
 		for _, c := range b.calls(at - m.From + m.Offset) {
 			frames = append(frames, stacks.Frame{
 				Name: c.Name, Module: filepath.Base(m.Path), Line: c.Line, Kind: stacks.Native,
 			})
 		}
-		return nil
 	})
-	if err != nil {
-		b.table = nil // it is not asked again
+	return frames
+}
+
+// ask looks something up in a file that is mapped. A table of Go on which that fails is not asked again.
+func (s *Symbolizer) ask(pid uint32, m door.Mapping, b *objectFile, what func()) {
+	if err := firewall.Run(elfOf(pid), func() error { what(); return nil }); err != nil {
+		b.table = nil
 		s.note(m, err)
 	}
-	return frames
 }
 
 // placed gives a function without a symbol by where it begins, as .eh_frame has it, and by the nearest one that has a
@@ -215,14 +218,7 @@ func (s *Symbolizer) placed(pid uint32, m door.Mapping, b *objectFile, at uint64
 func (s *Symbolizer) functionIn(pid uint32, m door.Mapping, b *objectFile, at uint64) (sym symbol, into uint64,
 	ok bool,
 ) {
-	err := firewall.Run(elfOf(pid), func() error {
-		sym, into, ok = b.function(at - m.From + m.Offset)
-		return nil
-	})
-	if err != nil {
-		b.table = nil // it is not asked again
-		s.note(m, err)
-	}
+	s.ask(pid, m, b, func() { sym, into, ok = b.function(at - m.From + m.Offset) })
 	return sym, into, ok
 }
 

@@ -129,31 +129,35 @@ func (b *objectFile) nearest(at uint64) (name string) {
 	return name
 }
 
-// function gives the function at an offset of the file, and how far into it that is.
-func (b *objectFile) function(offset uint64) (s symbol, into uint64, ok bool) {
+// address gives the address that an offset of the file is loaded at.
+func (b *objectFile) address(offset uint64) (at uint64, ok bool) {
 	for _, p := range b.loads {
 		if offset >= p.Off && offset-p.Off < p.Filesz {
-			at := offset - p.Off + p.Vaddr
-			if s, ok = find(b.functions, at); !ok && b.table != nil {
-				var f gotable.Function
-				f, ok = b.table.Find(at)
-				s = symbol{at: f.Begin, end: f.End, name: f.Name}
-			}
-			return s, at - s.at, ok
+			return offset - p.Off + p.Vaddr, true
 		}
 	}
-	return symbol{}, 0, false
+	return 0, false
+}
+
+// function gives the function at an offset of the file, and how far into it that is.
+func (b *objectFile) function(offset uint64) (s symbol, into uint64, ok bool) {
+	at, ok := b.address(offset)
+	if !ok {
+		return symbol{}, 0, false
+	}
+	if s, ok = find(b.functions, at); !ok && b.table != nil {
+		var f gotable.Function
+		f, ok = b.table.Find(at)
+		s = symbol{at: f.Begin, end: f.End, name: f.Name}
+	}
+	return s, at - s.at, ok
 }
 
 // calls gives the functions of Go at an offset of the file, the innermost first; none of what is no Go.
 func (b *objectFile) calls(offset uint64) []gotable.Call {
-	if b.table == nil {
+	at, ok := b.address(offset)
+	if !ok || b.table == nil {
 		return nil
 	}
-	for _, p := range b.loads {
-		if offset >= p.Off && offset-p.Off < p.Filesz {
-			return b.table.Calls(offset - p.Off + p.Vaddr)
-		}
-	}
-	return nil
+	return b.table.Calls(at)
 }

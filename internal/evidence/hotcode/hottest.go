@@ -405,7 +405,7 @@ func (c *CPU) Cut() float64 {
 // file of names with a mark before it, and the place of the source behind it. A function without a symbol is called by
 // where it begins, 0x4f20 of prog.
 func ReadableName(f stacks.Frame) string {
-	if begin, _, ok := stacks.Place(f.Name); ok && f.Module != "" {
+	if begin, ok := stacks.Place(f.Name); ok && f.Module != "" {
 		return begin + " of " + f.Module
 	}
 	if rest, ok := strings.CutPrefix(f.Name, "py::"); ok { // Python/perf_trampoline.c, since 3.12

@@ -62,7 +62,7 @@ func (c *CPU) roleOf(f stacks.Frame, inGo bool) role {
 // roleOfStripped knows the program's own functions by where they begin. Of a library without symbols nobody could tell
 // which one it is that a program has loaded, and a runtime's own are no work of the program.
 func (c *CPU) roleOfStripped(f stacks.Frame, inGo bool) role {
-	_, _, placed := stacks.Place(f.Name)
+	_, placed := stacks.Place(f.Name)
 	if !placed || inGo || interpreterFile.MatchString(f.Module) || c.Owners.Of(f) != Application {
 		return ofNobody
 	}

@@ -40,11 +40,15 @@ const (
 // Calls gives the functions at an address, the innermost first: the compiler puts small ones into their callers, and
 // keeps who called whom. Without that, as of Go before 1.20, there is the one that [Table.Find] gives.
 func (t *Table) Calls(at uint64) []Call {
-	f, ok := t.Find(at)
+	i, ok := t.indexOf(at)
 	if !ok {
 		return nil
 	}
-	d, ok := t.describe(at)
+	f, ok := t.function(i)
+	if !ok {
+		return nil
+	}
+	d, ok := t.describe(i)
 	if !ok {
 		return []Call{{Name: f.Name}}
 	}
@@ -70,17 +74,12 @@ func (t *Table) Calls(at uint64) []Call {
 	return append(out, Call{f.Name, max(line, 0)})
 }
 
-// describe reads the description of the function at an address.
-func (t *Table) describe(at uint64) (d description, ok bool) {
-	i, found := t.indexOf(at)
+// describe reads the description of a function.
+func (t *Table) describe(i uint64) (d description, ok bool) {
+	from, found := t.description(i)
 	if !found || !t.inlines {
 		return d, false
 	}
-	var place [4]byte
-	if _, err := t.section.ReadAt(place[:], int64(t.functions+i*8+4)); err != nil {
-		return d, false
-	}
-	from := int64(t.functions) + int64(t.order.Uint32(place[:]))
 	var fixed [descriptionSize]byte
 	if _, err := t.section.ReadAt(fixed[:], from); err != nil {
 		return d, false

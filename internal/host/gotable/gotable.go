@@ -35,7 +35,7 @@ type Table struct {
 	names, functions uint64   // offsets in the section
 	size             uint64   // of the section, in bytes
 	left             *door.TableBudget
-	known            map[int]string // names by function, as far as they were asked for
+	known            map[uint64]string // names by function, as far as they were asked for
 
 	// for Calls
 	numbers  uint64 // offset of the tables of numbers
@@ -66,7 +66,7 @@ func Open(f *elf.File, left *door.TableBudget) (*Table, error) {
 	}
 	t := &Table{
 		file: f, section: table, address: table.Addr, order: f.ByteOrder, size: table.Size, left: left,
-		known: map[int]string{},
+		known: map[uint64]string{},
 	}
 	if err := t.open(text.SectionHeader); err != nil {
 		return nil, fmt.Errorf("table of Go functions: %w", err)
@@ -140,10 +140,15 @@ func (t *Table) Find(at uint64) (Function, bool) {
 	if !ok {
 		return Function{}, false
 	}
-	name, ok := t.known[int(i)]
+	return t.function(i)
+}
+
+// function gives a function by its number, if it has a name that can be read.
+func (t *Table) function(i uint64) (Function, bool) {
+	name, ok := t.known[i]
 	if !ok {
 		name = t.name(i)
-		t.known[int(i)] = name
+		t.known[i] = name
 	}
 	return Function{t.start + uint64(t.begins[i]), t.start + uint64(t.begins[i+1]), name}, name != ""
 }
@@ -160,14 +165,24 @@ func (t *Table) indexOf(at uint64) (i uint64, ok bool) {
 	return uint64(max(n, 0)), n >= 0 && n+1 < len(t.begins)
 }
 
-// name reads the name of a function: its description (_func) begins with the offset of its entry and that of its name,
-// of 4 bytes each. "" is of one that leads out of the section.
+// description gives where in the section the description of a function (_func) is.
+func (t *Table) description(i uint64) (offset int64, ok bool) {
+	var place [4]byte
+	if _, err := t.section.ReadAt(place[:], int64(t.functions+i*8+4)); err != nil {
+		return 0, false
+	}
+	return int64(t.functions) + int64(t.order.Uint32(place[:])), true
+}
+
+// name reads the name of a function: its description begins with the offset of its entry and that of its name, of 4
+// bytes each. "" is of one that leads out of the section.
 func (t *Table) name(i uint64) string {
+	from, ok := t.description(i)
 	var two [8]byte
-	if _, err := t.section.ReadAt(two[:4], int64(t.functions+i*8+4)); err != nil {
+	if !ok {
 		return ""
 	}
-	if _, err := t.section.ReadAt(two[:], int64(t.functions)+int64(t.order.Uint32(two[:]))); err != nil {
+	if _, err := t.section.ReadAt(two[:], from); err != nil {
 		return ""
 	}
 	return t.nameAt(t.order.Uint32(two[4:]))

@@ -24,15 +24,15 @@ func Placed(begin uint64, near string) string {
 	return fmt.Sprintf("[unknown %#x near %s]", begin, near)
 }
 
-// Place gives what [Placed] was given. ok is false for every other name.
-func Place(name string) (begin, near string, ok bool) {
+// Place gives where the function begins whose name [Placed] made, as 0x4f20. ok is false for every other name.
+func Place(name string) (begin string, ok bool) {
 	at, ok := strings.CutPrefix(name, "[unknown 0x")
 	at, ends := strings.CutSuffix(at, "]")
 	if !ok || !ends {
-		return "", "", false
+		return "", false
 	}
-	begin, near, _ = strings.Cut(at, " near ")
-	return "0x" + begin, near, true
+	begin, _, _ = strings.Cut(at, " near ")
+	return "0x" + begin, true
 }
 
 // A Picture is how much of the truth the stacks of a profile show. Values are samples, but Frames and Unnamed.
