@@ -108,11 +108,14 @@ func CPUMetrics() []metric.Metric {
 }
 
 // Pool gives the pool of a sample's thread; goroutines that begin with the same function are one, and threads of a
-// script, which have no names of their own.
+// script of Python or PHP, which have no names of their own.
 func (w *Waiting) Pool(s stacks.Sample) string {
 	if w.Event == stacks.ScriptWall {
 		for i := len(s.Stack) - 1; i >= 0; i-- {
 			f := w.Frames[s.Stack[i]]
+			if strings.HasPrefix(f.Name, "RUBY:") { // which names threads by their pool, or where they begin
+				break
+			}
 			for _, outside := range []string{"py::<module>:", "PHP:{main} "} { // of functions, also of bin/gunicorn
 				if script, ok := strings.CutPrefix(f.Name, outside); ok && !strings.HasPrefix(script, "<") {
 					return path.Base(script)

@@ -267,13 +267,12 @@ func hotUnknown(p *check.Pass, t *hotTarget) error {
 		t.used.Text(), dark.Text(), hotDarkText(d))
 }
 
-// hotNamers says what names the functions that an interpreter runs. Of Ruby perfdoctor reads none: rbspy does, from
-// outside (https://rbspy.github.io). What --yjit-perf (Ruby 3.3) writes down is compiled code alone.
+// hotNamers says what names the functions that an interpreter runs. Others of Ruby than perfdoctor knows reads
+// rbspy, from outside (https://rbspy.github.io), and of PHP phpspy (https://github.com/adsr/phpspy).
 func hotNamers(interpreter string) string {
 	switch interpreter {
 	case "ruby":
-		return "rbspy record --pid PID reads those of Ruby from outside; perfdoctor reads the map of compiled ones " +
-			"that ruby --yjit --yjit-perf (3.3 or newer) writes"
+		return "perfdoctor reads those of Ruby 3.0 to 3.4, as root; rbspy record --pid PID knows others"
 	case "php", "php-fpm", "php-cgi":
 		return "perfdoctor reads those of PHP 7.3 to 8.4 without threads, as root; phpspy -p PID knows others"
 	case "perl":

@@ -244,6 +244,9 @@ func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok 
 				text: thread.FullText(), capacity: best.Number(), thread: true, evidence: []quantity.Value{best, of},
 				runtime: hotRuntime(p, t, thread),
 			}
+			if strings.HasPrefix(harm.runtime, "Node") && thread.TID == thread.PID {
+				harm.text = "the event loop, thread " + thread.Name() + ", is full"
+			}
 			if thread.Use.Below(p.Param(hotThread)) {
 				harm.evidence = append(harm.evidence, thread.Wants)
 			}
@@ -450,7 +453,7 @@ func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Rem
 	case harm.runtime != "":
 		out = append(out, check.Remedy{
 			Action: "Let more processes do this work (workers of gunicorn, uvicorn or celery; multiprocessing; " +
-				"pm.max_children of PHP-FPM).",
+				"puma -w of Ruby; pm.max_children of PHP-FPM).",
 			Risk:   "each has memory and connections of its own; full CPUs leave nothing to win",
 			Effect: "the interpreter falls below a full CPU, and the work is done sooner",
 		})

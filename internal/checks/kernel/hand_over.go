@@ -114,7 +114,7 @@ func runHandOver(p *check.Pass) error {
 	if c, ok := hotcode.CPUOf(p.Recording); ok {
 		heaviest, notes := evidence.HeaviestPlaces(c, "of the sampled CPU time")
 		if heaviest != "" {
-			f.Summary += "; most of it is for " + heaviest
+			f.Summary += ", most often for " + heaviest
 		}
 		f.Notes = append(f.Notes, notes...)
 	}

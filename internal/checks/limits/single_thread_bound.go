@@ -300,7 +300,7 @@ func moreOf(runtime string) string {
 		return "children of PHP-FPM (pm.max_children), or workers of the queue"
 	case runtime == "go":
 		return "a higher GOMAXPROCS, or none: Go takes it from the CPU limit by itself (from 1.25 on)"
-	case runtime == "ruby":
+	case strings.HasPrefix(runtime, "Ruby"), runtime == "ruby":
 		return "workers of puma or unicorn (WEB_CONCURRENCY)"
 	}
 	return "more processes behind one port (SO_REUSEPORT, or a balancer), or more worker threads where it has a " +

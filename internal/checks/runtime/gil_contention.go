@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -21,19 +22,20 @@ var (
 var gilContention = &check.Check{
 	Name:  "gil-contention",
 	Stage: check.Runtime,
-	Doc: `Threads of a Python program wait for the interpreter's lock
+	Doc: `Threads of a Python or Ruby program wait for the interpreter's lock
 
-One thread of a CPython process runs Python code at a time: the one that has the interpreter's lock (GIL). Others that
-want to run wait for it, however many CPUs are idle, 5 ms each time while the holder computes (sys.getswitchinterval).
-Threads that wait for the network or a file have given the lock away, and are no part of this.
+One thread of a process of CPython or Ruby runs scripts at a time: the one that has the interpreter's lock (GIL, GVL).
+Others that want to run wait for it, however many CPUs are idle: while the holder computes 5 ms each time in Python
+(sys.getswitchinterval) and 100 ms in Ruby. Threads that wait for the network or a file have given the lock away, and
+are no part of this.
 
 Measured: threads that stand in a futex(2) of the lock, looked at up to ten times a second; who has it meanwhile is what
-the profile of scripts shows. It is a warning where a program that serves nobody has a thread in line at any moment, and
+the profile of scripts shows. Ruby's is told from other waits by the method in which a thread stands. It is a warning where a program that serves nobody has a thread in line at any moment, and
 where requests to a server take long and owe it to this wait; else information.
 
-Fix: processes in place of threads (workers of gunicorn or uvicorn, multiprocessing, ProcessPoolExecutor), or compute in
-code that gives the lock away (numpy, hashlib, zlib). Won't help: more threads or CPUs. Disproof: py-spy dump --pid PID
-shows few active threads without the lock.`,
+Fix: processes in place of threads (workers of gunicorn, uvicorn or puma, multiprocessing, ProcessPoolExecutor), or
+compute in code that gives the lock away (numpy, hashlib, zlib). Won't help: more threads or CPUs. Disproof: py-spy dump
+--pid PID, or rbspy snapshot, shows few active threads without the lock.`,
 	URL:   "https://docs.python.org/3/glossary.html#term-global-interpreter-lock",
 	Only:  &check.Scope{Fact: metric.ScriptRuntime, Name: "interpreter whose functions are read"},
 	Needs: []metric.Metric{metric.ScriptRuntime, metric.ScriptLockWait},
@@ -65,28 +67,26 @@ func runGILContention(p *check.Pass) error {
 }
 
 func gilFinding(p *check.Pass, pid string, wanted quantity.Value) check.Finding {
+	l := gilOf(p, pid)
 	f := check.Finding{
 		Subject: subjectOf(p, pid), Severity: check.Info, Confidence: check.High,
 		Weight:   wanted.Number() / (1 + wanted.Number()),
-		Summary:  wanted.Text() + " of Python want the interpreter's lock (GIL) at any moment",
+		Summary:  wanted.Text() + " of " + l.language + " want the interpreter's lock (" + l.short + ") at any moment",
 		Evidence: []quantity.Value{wanted},
 		Remedies: []check.Remedy{{
-			Action: "Run processes in place of threads: workers of gunicorn or uvicorn, multiprocessing, " +
-				"ProcessPoolExecutor.",
+			Action: "Run processes in place of threads: " + l.processes + ".",
 			Risk:   "each has its own memory: what threads share must be sent or kept elsewhere",
 			Effect: wanted.Label() + ": from " + wanted.Text() + " towards 0",
-			Before: "with ThreadPoolExecutor(8) as pool:",
-			After:  "with ProcessPoolExecutor(8) as pool:",
+			Before: l.before, After: l.after,
 		}, {
-			Action: "Make what holds the lock cheaper, or compute it in code that gives the lock away (numpy, " +
-				"hashlib, zlib).",
-			Risk: "none", Effect: "the lock is held for less",
+			Action: "Make what holds the lock cheaper, or compute it in code that gives the lock away" + l.gives + ".",
+			Risk:   "none", Effect: "the lock is held for less",
 		}},
 		Placebos: []string{"More threads: they wait for the same lock.", "More CPUs: one thread runs at a time."},
-		Disproof: "py-spy dump --pid " + pid + " shows few active threads without the lock.",
+		Disproof: l.shows + " --pid " + pid + " shows few active threads without the lock.",
 	}
 	if who, notes := gilHolder(p); who != "" {
-		f.Summary += ", which is held in " + who
+		f.Summary += ", which is held most often in " + who
 		f.Notes = notes
 	}
 	if serves, known := evidence.Serves(p); known && !serves {
@@ -96,6 +96,27 @@ func gilFinding(p *check.Pass, pid string, wanted quantity.Value) check.Finding 
 	}
 	evidence.Noticed(p, &f, wanted, gilRequest)
 	return f
+}
+
+// A gil is what the lock of an interpreter is called, and what is done about it.
+type gil struct{ language, short, processes, before, after, gives, shows string }
+
+// gilOf tells which interpreter a process runs.
+func gilOf(p *check.Pass, pid string) gil {
+	for _, s := range p.Info(metric.ScriptRuntime) {
+		if s.Label("pid") == pid && strings.HasPrefix(s.Label("runtime"), "Ruby") {
+			return gil{
+				language: "Ruby", short: "GVL", processes: "workers of puma (WEB_CONCURRENCY) or unicorn, fork",
+				before: "threads 8, 8", after: "workers 2\nthreads 4, 4", shows: "rbspy snapshot",
+			}
+		}
+	}
+	return gil{
+		language: "Python", short: "GIL",
+		processes: "workers of gunicorn or uvicorn, multiprocessing, ProcessPoolExecutor",
+		before:    "with ThreadPoolExecutor(8) as pool:", after: "with ProcessPoolExecutor(8) as pool:",
+		gives: " (numpy, hashlib, zlib)", shows: "py-spy dump",
+	}
 }
 
 // subjectOf names a process as other rules name the target, which it is unless the target has several.

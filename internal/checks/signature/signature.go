@@ -51,9 +51,9 @@ type signature struct {
 	of *signature  // whose row it is; nil of a signature
 }
 
-// runtimes are those of whose code the frames of a signature may be. Frames of python, node and php are of their
+// runtimes are those of whose code the frames of a signature may be. Frames of python, node, php and ruby are of their
 // functions in a profile of scripts, and of the interpreter's machine code in one of CPU time.
-var runtimes = []string{"java", "native", "python", "node", "php"}
+var runtimes = []string{"java", "native", "python", "node", "php", "ruby"}
 
 // rows gives the signature as it is in each runtime.
 func (s *signature) rows() []*signature {
@@ -66,7 +66,7 @@ func (s *signature) rows() []*signature {
 
 // runsScripts tells signatures of an interpreter's functions.
 func (s *signature) runsScripts() bool {
-	return slices.Contains([]string{"python", "node", "php"}, s.Runs)
+	return slices.Contains([]string{"python", "node", "php", "ruby"}, s.Runs)
 }
 
 // A clause is one way in which a bottleneck shows.

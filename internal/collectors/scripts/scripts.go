@@ -1,8 +1,8 @@
-// Package scripts samples the functions of scripts that a target runs: in CPython, Node.js and PHP.
+// Package scripts samples the functions of scripts that a target runs: in CPython, Ruby, Node.js and PHP.
 //
 // The samples of the CPUs show an interpreter's own machine code, or code that was made while it ran and has no name,
-// and not whose work it does. This reads the stacks of scripts from the memory of the process ([python], [node],
-// [php]): nothing is attached, stopped or written.
+// and not whose work it does. This reads the stacks of scripts from the memory of the process ([python], [ruby],
+// [node], [php]): nothing is attached, stopped or written.
 package scripts
 
 import (
@@ -17,6 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/node"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/php"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/python"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/ruby"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -41,8 +42,9 @@ const (
 func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "script-profile",
-		Doc: "Functions that the target's scripts run on the CPUs: those of CPython 3.8 to 3.14, of Node.js and of " +
-			"PHP 7.3 to 8.4 (tried with 8.2); and how many threads of CPython want the interpreter's lock.",
+		Doc: "Functions that the target's scripts run on the CPUs: those of CPython 3.8 to 3.14, of Ruby " +
+			"3.0 to 3.4 (tried with 3.1), of Node.js and of PHP 7.3 to 8.4 (tried with 8.2); and how many threads of " +
+			"CPython and Ruby want the interpreter's lock.",
 		Overhead: "0.1 ms for a sample of a thread, so many that it takes 1 % of a CPU: 100 a second of one busy " +
 			"thread, 20 of five; once 5 to 50 ms for each interpreter",
 		Provides: []metric.Metric{
@@ -99,7 +101,8 @@ type source struct {
 	looked    time.Time
 	threads   map[host.TaskID]*thread
 	profiles  [kinds]*stacks.Builder // see onCPU
-	// what threads of Python do, those that wait too, and what event loops of Node.js and scripts of PHP wait for
+	// what threads of Python and Ruby do, those that wait too, and what event loops of Node.js and scripts of PHP wait
+	// for
 	waits  *stacks.Builder
 	frames []int // reused
 	lost   int64
@@ -165,9 +168,16 @@ func (s *source) open(pid int) (interpreter, error) {
 	dir := s.env.Host.Proc + "/" + strconv.Itoa(pid)
 	py, err := python.Open(dir, pid)
 	if err == nil {
-		return &pythonProcess{pid: pid, scripts: py, dead: s.ticksOfEnded(pid), lastWaits: time.Now()}, nil
+		return s.threaded(pid, &pythonReader{process: py}), nil
 	}
 	if !errors.Is(err, python.ErrNone) {
+		return nil, err
+	}
+	rb, err := ruby.Open(dir, pid)
+	if err == nil {
+		return s.threaded(pid, &rubyReader{process: rb}), nil
+	}
+	if !errors.Is(err, ruby.ErrNone) {
 		return nil, err
 	}
 	page, err := php.Open(dir, pid)
@@ -185,6 +195,10 @@ func (s *source) open(pid int) (interpreter, error) {
 		return nil, err
 	}
 	return &nodeProcess{pid: pid, scripts: js, threads: map[int]*nodeThread{}, waits: time.Now()}, nil
+}
+
+func (s *source) threaded(pid int, scripts reader) *threadedProcess {
+	return &threadedProcess{pid: pid, scripts: scripts, dead: s.ticksOfEnded(pid), lastWaits: time.Now()}
 }
 
 // pass looks at the threads of all interpreters.
@@ -266,9 +280,9 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 	if len(s.processes) == 0 {
 		a.None(metric.ScriptRuntime, metric.ScriptLockWait)
 		a.Missing(metric.ScriptProfileSamples, recording.StatusUnsupported,
-			"no process of the target runs Python (CPython), Node.js or PHP", "")
+			"no process of the target runs Python (CPython), Ruby, Node.js or PHP", "")
 		a.Missing(metric.ScriptWallProfileSamples, recording.StatusUnsupported,
-			"no process of the target runs Python (CPython), Node.js or PHP", "")
+			"no process of the target runs Python (CPython), Ruby, Node.js or PHP", "")
 		return nil
 	}
 	a.None(metric.ScriptLockWait)

@@ -125,6 +125,53 @@ func startPHP(t *testing.T, what string, under ...string) int {
 	return child.PID
 }
 
+// rubyProgram is the same for Ruby. Others of its threads sleep, wait for an item and want a mutex.
+const rubyProgram = `
+def large(n)
+  x = 0
+  while n > 0
+    x = (x * 31 + n) % 65537
+    n -= 1
+  end
+  x
+end
+def little(n)
+  x = 0
+  while n > 0
+    x = (x * 31 + n) % 65537
+    n -= 1
+  end
+  x
+end
+def turn = loop { 50.times { little(20000); large(60000) } }
+$stdout.sync = true
+puts "ready"
+case ARGV[0]
+when "work" then Thread.new { turn }
+when "contend" then 3.times { Thread.new { turn } }
+when "rest"
+  mutex = Mutex.new
+  Thread.new { mutex.synchronize { sleep } }
+  Thread.new { mutex.lock }
+  Thread.new { Queue.new.pop }
+  Thread.new { sleep 100 }
+end
+$stdin.read
+`
+
+func startRuby(t *testing.T, what string, under ...string) int {
+	t.Helper()
+	testenv.Need(t, testenv.Root, testenv.Tool("ruby"))
+	file := filepath.Join(t.TempDir(), "program.rb")
+	if err := os.WriteFile(file, []byte(rubyProgram), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append(under, "ruby", "--disable-gems", file, what)
+	child := testenv.StartChild(t, exec.Command(args[0], args[1:]...))
+	child.Ready(t)
+	return child.PID
+}
+
 // record samples a target for a while, and until it has used so many seconds of CPU time, and says what the kernel
 // counted of it meanwhile.
 func record(t *testing.T, pid int, window time.Duration, busy float64) (
@@ -173,6 +220,7 @@ func TestShares(t *testing.T) {
 	python := shareCase{start: start, small: "py::small:", large: "py::large:", file: "/program.py"}
 	node := shareCase{start: startNode, small: "JS:small ", large: "JS:large ", file: "/program.js"}
 	php := shareCase{start: startPHP, small: "PHP:small ", large: "PHP:large ", file: "/program.php"}
+	ruby := shareCase{start: startRuby, small: "RUBY:little ", large: "RUBY:large ", file: "/program.rb"}
 	for _, tc := range []struct {
 		name, what string
 		under      []string
@@ -186,6 +234,8 @@ func TestShares(t *testing.T) {
 		{"worker of Node", "worker", nil, node},
 		{"PHP", "work", nil, php},
 		{"PHP in a namespace", "work", inNamespace, php},
+		{"Ruby", "work", nil, ruby},
+		{"Ruby in a namespace", "work", inNamespace, ruby},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel() // a share is of what the program got
@@ -274,15 +324,24 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestWanting: of three threads that compute one has the interpreter's lock, and two want it; who sleeps wants nothing.
+// TestWanting: of three threads that compute one has the interpreter's lock, and two want it; who sleeps or waits for
+// another thread wants nothing.
 func TestWanting(t *testing.T) {
 	for _, tc := range []struct {
-		what        string
+		name, what  string
+		start       func(t *testing.T, what string, under ...string) int
 		least, most float64
-	}{{"contend", 1.2, 2.2}, {"work", 0, 0.2}, {"sleep", 0, 0}} {
-		t.Run(tc.what, func(t *testing.T) {
+	}{
+		{"contend", "contend", start, 1.2, 2.2},
+		{"work", "work", start, 0, 0.2},
+		{"sleep", "sleep", start, 0, 0},
+		{"contend in Ruby", "contend", startRuby, 1.2, 2.2},
+		{"work in Ruby", "work", startRuby, 0, 0.2},
+		{"rest in Ruby", "rest", startRuby, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			const window = 2 * time.Second
-			rec, _, err := record(t, start(t, tc.what), window, 0)
+			rec, _, err := record(t, tc.start(t, tc.what), window, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
-	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/python"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -26,15 +25,32 @@ const (
 	waitPeriod = 50 * time.Millisecond
 )
 
-// A pythonProcess is a CPython interpreter, whose threads are looked at while they run.
-type pythonProcess struct {
+// A reader reads the stacks of an interpreter's threads. The error of both methods is [errChanged] where the threads
+// ran on meanwhile.
+type reader interface {
+	name() string
+	// list lists the threads; ids says which numbers are threads of the process. It gives the kernel's id of each, in
+	// the pid namespace of the process, and 0 where it is not known.
+	list(ids func(int) bool) ([]int, error)
+	// stack gives the calls of a thread, by its place in the list, the innermost first.
+	stack(i int) ([]stacks.Frame, error)
+	// wantsLock tells whether a thread that waits in futex(2) at an address wants the interpreter's lock.
+	wantsLock(i int, address uint64) bool
+}
+
+// errChanged says that a thread ran on while its stack was read.
+var errChanged = errors.New("the thread ran on while its stack was read")
+
+// A threadedProcess is an interpreter whose threads are looked at while they run, and which has a lock that lets one
+// run at a time.
+type threadedProcess struct {
 	pid     int
-	scripts *python.Process
+	scripts reader
 	ended   bool
 	ids     map[int]int // of its threads, by those in its pid namespace
 	named   time.Time   // when they were read
-	list    []python.Thread
-	next    time.Time // when its threads are to be listed again
+	list    []int       // of the reader
+	next    time.Time   // when its threads are to be listed again
 	passes  int
 	dead    uint64 // ticks of the threads that had ended when it was opened
 	looks   int    // at which threads want the lock
@@ -43,11 +59,11 @@ type pythonProcess struct {
 	lastWaits, nextWaits time.Time // looks at what all threads do
 }
 
-func (p *pythonProcess) runtime() string { return "CPython " + p.scripts.Version.String() }
+func (p *threadedProcess) runtime() string { return p.scripts.name() }
 
-func (p *pythonProcess) close() {}
+func (p *threadedProcess) close() {}
 
-func (p *pythonProcess) unseen(s *source) uint64 {
+func (p *threadedProcess) unseen(s *source) uint64 {
 	now := s.ticksOfEnded(p.pid)
 	return max(now, p.dead) - p.dead
 }
@@ -69,7 +85,7 @@ func (s *source) ticksOfEnded(pid int) uint64 {
 	return max(all, living) - living
 }
 
-func (p *pythonProcess) wanting() (threads float64, ok bool) {
+func (p *threadedProcess) wanting() (threads float64, ok bool) {
 	if p.looks == 0 {
 		return 0, false
 	}
@@ -78,7 +94,7 @@ func (p *pythonProcess) wanting() (threads float64, ok bool) {
 
 // lookAtWaits counts the threads that wait for the interpreter's lock, of many some, and at times samples what all of
 // them do.
-func (p *pythonProcess) lookAtWaits(s *source) {
+func (p *threadedProcess) lookAtWaits(s *source) {
 	stride := (len(p.list) + maxThreads - 1) / maxThreads
 	p.looks++
 	began := collect.ThreadCPU()
@@ -86,8 +102,8 @@ func (p *pythonProcess) lookAtWaits(s *source) {
 	if now := time.Now(); now.After(p.nextWaits) {
 		since, p.lastWaits = now.Sub(p.lastWaits)*time.Duration(max(stride, 1)), now
 	}
-	for i, t := range p.list {
-		tid := p.ids[t.ID]
+	for i, id := range p.list {
+		tid := p.ids[id]
 		if tid == 0 || (i+p.looks)%stride != 0 {
 			continue
 		}
@@ -95,12 +111,12 @@ func (p *pythonProcess) lookAtWaits(s *source) {
 		if err != nil {
 			continue // it has ended
 		}
-		wants := e.Name == "futex" && p.scripts.IsLock(e.Args[0])
+		wants := e.Name == "futex" && p.scripts.wantsLock(i, e.Args[0])
 		if wants {
 			p.wants += stride
 		}
 		if since > 0 {
-			p.sampleWait(s, t, tid, e, wants, since)
+			p.sampleWait(s, i, tid, e, wants, since)
 		}
 	}
 	if since > 0 {
@@ -120,11 +136,11 @@ func (s *source) standsIn(pid, tid int) (syscalls.Entry, error) {
 
 // sampleWait adds what a thread does: its functions, and inside of these the system call that it waits in. One that
 // wants the interpreter's lock is ready to run.
-func (p *pythonProcess) sampleWait(
-	s *source, at python.Thread, tid int, e syscalls.Entry, wants bool, since time.Duration,
+func (p *threadedProcess) sampleWait(
+	s *source, i, tid int, e syscalls.Entry, wants bool, since time.Duration,
 ) {
 	seen, state := s.thread(p.pid, tid)
-	calls, err := p.scripts.Stack(at)
+	calls, err := p.scripts.stack(i)
 	if seen == nil || err != nil || len(calls) == 0 {
 		return // it has ended, or runs on
 	}
@@ -134,31 +150,26 @@ func (p *pythonProcess) sampleWait(
 		sample.Stack = append(sample.Stack, s.waits.Frame(stacks.Frame{Name: e.Name, Kind: stacks.Kernel}))
 	}
 	for _, c := range calls {
-		sample.Stack = append(sample.Stack, s.waits.Frame(frameOf(c)))
+		sample.Stack = append(sample.Stack, s.waits.Frame(c))
 	}
 	sample.Thread = s.waits.Thread(stacks.Thread{ID: tid, Name: seen.comm})
 	s.waits.Add(sample)
 }
 
-// frameOf names a function as CPython itself writes it into a file for perf (Python/perf_trampoline.c).
-func frameOf(c python.Call) stacks.Frame {
-	return stacks.Frame{Name: "py::" + c.Function + ":" + c.File, Line: c.Line, Kind: stacks.Interpreted}
-}
-
 // pass looks at the threads, of many at some.
-func (p *pythonProcess) pass(s *source) {
+func (p *threadedProcess) pass(s *source) {
 	if p.ended || time.Now().After(p.next) && !p.listThreads(s) {
 		return
 	}
 	stride := (len(p.list) + maxThreads - 1) / maxThreads
 	p.passes++
-	for i, t := range p.list {
+	for i, id := range p.list {
 		if (i+p.passes)%stride != 0 {
 			continue
 		}
-		if tid := p.ids[t.ID]; tid != 0 {
+		if tid := p.ids[id]; tid != 0 {
 			if seen := s.running(p.pid, tid); seen != nil {
-				p.sample(s, t, tid, seen)
+				p.sample(s, i, tid, seen)
 			}
 		}
 	}
@@ -167,19 +178,19 @@ func (p *pythonProcess) pass(s *source) {
 // listThreads lists the threads, of which one that has ended has none. It takes 20 µs a thread, and as much to learn
 // their ids, which is done less often unless one is there that is not known; both take as much of a CPU as the passes
 // at most.
-func (p *pythonProcess) listThreads(s *source) bool {
+func (p *threadedProcess) listThreads(s *source) bool {
 	began := collect.ThreadCPU()
 	if len(p.ids) == 0 || time.Since(p.named) > lookPeriod {
 		p.ids, p.named = s.env.Host.ThreadIDs(p.pid), time.Now()
 	}
 	list, err := p.threads()
-	if slices.ContainsFunc(list, func(t python.Thread) bool { return p.ids[t.ID] == 0 }) {
+	if slices.ContainsFunc(list, func(id int) bool { return p.ids[id] == 0 }) {
 		// One began since, as of a pool that is made anew for each piece of work.
 		p.ids, p.named = s.env.Host.ThreadIDs(p.pid), time.Now()
 		list, err = p.threads()
 	}
 	if err != nil {
-		p.ended = !errors.Is(err, python.ErrChanged)
+		p.ended = !errors.Is(err, errChanged)
 		s.lost++
 		return false
 	}
@@ -190,16 +201,16 @@ func (p *pythonProcess) listThreads(s *source) bool {
 	return true
 }
 
-func (p *pythonProcess) threads() ([]python.Thread, error) {
-	return p.scripts.Threads(func(id int) bool { return p.ids[id] != 0 })
+func (p *threadedProcess) threads() ([]int, error) {
+	return p.scripts.list(func(id int) bool { return p.ids[id] != 0 })
 }
 
-// sample reads the stack of a thread that runs.
-func (p *pythonProcess) sample(s *source, at python.Thread, tid int, t *thread) {
-	var calls []python.Call
+// sample reads the stack of a thread that runs, by its place in the list.
+func (p *threadedProcess) sample(s *source, i, tid int, t *thread) {
+	var calls []stacks.Frame
 	var err error
 	for range tries {
-		if calls, err = p.scripts.Stack(at); !errors.Is(err, python.ErrChanged) {
+		if calls, err = p.scripts.stack(i); !errors.Is(err, errChanged) {
 			break
 		}
 	}
@@ -211,7 +222,7 @@ func (p *pythonProcess) sample(s *source, at python.Thread, tid int, t *thread) 
 	b := s.profiles[where]
 	s.frames = s.frames[:0]
 	for _, c := range calls {
-		s.frames = append(s.frames, b.Frame(frameOf(c)))
+		s.frames = append(s.frames, b.Frame(c))
 	}
 	s.add(t, where)
 }

@@ -401,9 +401,9 @@ func (c *CPU) Cut() float64 {
 	return seconds(cut)
 }
 
-// ReadableName gives the name of a frame as its author knows it: the runtimes of Python and JavaScript write it into a
-// file of names with a mark before it, and the place of the source behind it. A function without a symbol is called by
-// where it begins, 0x4f20 of prog.
+// ReadableName gives the name of a frame as its author knows it: of scripts the runtime's file of names and
+// script-profile give it with a mark before it, and the place of the source behind it. A function without a symbol is
+// called by where it begins, 0x4f20 of prog.
 func ReadableName(f stacks.Frame) string {
 	if begin, ok := stacks.Place(f.Name); ok && f.Module != "" {
 		return begin + " of " + f.Module

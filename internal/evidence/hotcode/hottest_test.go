@@ -187,6 +187,8 @@ func TestReadableName(t *testing.T) {
 		"JS:*answer /srv/app.js:12:3":       "answer (/srv/app.js:12:3)",
 		"PHP:Shop::cart /srv/my shop.php":   "Shop::cart (/srv/my shop.php)",
 		"PHP:usleep php:core":               "usleep (php:core)",
+		"RUBY:total /srv/shop.rb":           "total (/srv/shop.rb)",
+		"RUBY:Array#include? ruby:core":     "Array#include? (ruby:core)",
 		"LazyCompile:~ /srv/app.js:1:1":     "(anonymous) (/srv/app.js:1:1)",
 		"com.example.Shop.cart":             "com.example.Shop.cart",
 		"LazyCompile:*emit node:events:5:2": "emit (node:events:5:2)",

@@ -167,6 +167,8 @@ var loopFrames = slices.Concat(ParsePatterns(
 	"main", "*.main", "*::main", "*_main", "*Main", "run", "*.run", "*::run", "*.call", "loop", "*_loop", "*.loop",
 	"*Loop", "*main_loop*", "*MainLoop*", "*mainLoop*", "*event_loop*", "*EventLoop*", "*eventLoop*", "*ServeHTTP*",
 	"*dispatch*", "*Dispatch*", "py::<module>:*", "py::main:*", "py::run:*", "PHP:{main} *", "PHP:main *", "PHP:run *",
+	"RUBY:<*> *", "RUBY:main *", "RUBY:run *", "RUBY:call *", "RUBY:loop *", "RUBY:Kernel#loop *", "RUBY:Kernel#load *",
+	"RUBY:Kernel#require *", "RUBY:Proc#call *",
 
 	"java.util.concurrent.*", "java.util.stream.*", "java.lang.*.forEach*", "java.util.*.forEach*",
 	"java.util.Timer*", "java.lang.Thread.*", "java.lang.reflect.*", "java.lang.invoke.*", "jdk.internal.*",
@@ -184,6 +186,11 @@ var loopFrames = slices.Concat(ParsePatterns(
 	"py::Thread.*:*/threading.py", "py::_bootstrap*:*/threading.py", "py::*:*/concurrent/futures/*.py",
 	"py::*:*/asyncio/*.py", "py::*:*/socketserver.py", "py::*:*/wsgiref/*.py", "py::*:*/http/server.py",
 	"py::worker:*/multiprocessing/pool.py",
+
+	"RUBY:* */puma/*", "RUBY:* */unicorn/*", "RUBY:* */webrick/*", "RUBY:* */rack/*", "RUBY:* */sidekiq/*",
+	"RUBY:* */sinatra/*", "RUBY:* */action_dispatch/*", "RUBY:* */action_controller/*",
+	"RUBY:* */abstract_controller/*",
+	"RUBY:* */active_support/callbacks.rb", "RUBY:* */active_support/notifications*",
 ), ParsePatterns(
 	// redis (server.c, networking.c, ae.c)
 	"aeMain", "aeProcessEvents", "readQueryFromClient", "connSocketEventHandler", "callHandler", "processInputBuffer",
@@ -216,8 +223,9 @@ func anyFrame(patterns []Pattern, f stacks.Frame) bool {
 	return slices.ContainsFunc(patterns, func(p Pattern) bool { return p.Frame(f) })
 }
 
-// scriptMarks begin the names that V8 writes into a file for perf (src/logging/log.cc), and those of PHP.
-var scriptMarks = []string{"JS:", "LazyCompile:", "Function:", "Script:", "Eval:", "PHP:"}
+// scriptMarks begin the names that V8 writes into a file for perf (src/logging/log.cc), and those that
+// script-profile gives functions of PHP and Ruby.
+var scriptMarks = []string{"JS:", "LazyCompile:", "Function:", "Script:", "Eval:", "PHP:", "RUBY:"}
 
 func cutScript(name string) (rest string, ok bool) {
 	for _, mark := range scriptMarks {
@@ -228,7 +236,7 @@ func cutScript(name string) (rest string, ok bool) {
 	return name, false
 }
 
-// IsScript tells functions of Python, JavaScript and PHP.
+// IsScript tells functions of Python, JavaScript, PHP and Ruby.
 func IsScript(f stacks.Frame) bool {
 	_, ok := cutScript(f.Name)
 	return f.Module == "" && (ok || strings.HasPrefix(f.Name, "py::"))
@@ -237,8 +245,13 @@ func IsScript(f stacks.Frame) bool {
 // packagePaths are in the names of scripts that are installed beside the application, libraryPaths in those that come
 // with the runtime.
 var (
-	packagePaths = []string{"site-packages/", "dist-packages/", "/node_modules/", "/vendor/", "/usr/share/php/"}
-	libraryPaths = []string{"/lib/python", "/lib64/python", "<frozen ", "<string>", " node:"}
+	packagePaths = []string{
+		"site-packages/", "dist-packages/", "/node_modules/", "/vendor/", "/usr/share/php/", "/gems/",
+		"/vendor_ruby/", "/rubygems-integration/",
+	}
+	libraryPaths = []string{
+		"/lib/python", "/lib64/python", "<frozen ", "<string>", " node:", "/lib/ruby/3", "/lib64/ruby/3", "/ruby3.",
+	}
 )
 
 // OfPackage tells scripts of an installed package from those of the application and of the runtime.
@@ -248,14 +261,18 @@ func hasPart(name string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// V8 and PHP have functions of their own, whose names script-profile ends so: map and slice, in_array and usleep.
-const ofV8, ofPHP = " node:v8", " php:core"
+// ofRuntime end the names that script-profile gives functions of the runtimes' own: map and slice, in_array and usleep.
+var ofRuntime = []string{" node:v8", " php:core", " ruby:core"}
 
-// entryPoint matches the scripts by which packages of Python are started, such as bin/uvicorn: pip writes them.
-var entryPoint = regexp.MustCompile(`^py::<module>:.*/bin/[^/.]+$`)
+// entryPoint matches the scripts by which packages of Python and Ruby are started, such as bin/uvicorn: pip and gem
+// write them.
+var entryPoint = regexp.MustCompile(`^(?:py::<module>:|RUBY:<(?:main|top \(required\))> ).*/bin/[^/.]+$`)
+
+// rubyFile ends the names of scripts of Ruby that were called by a relative path, such as config.ru of a web server.
+var rubyFile = regexp.MustCompile(`^RUBY:.*\.(?:rb|ru)$`)
 
 func builtin(name string) bool {
-	return strings.HasSuffix(name, ofV8) || strings.HasSuffix(name, ofPHP)
+	return slices.ContainsFunc(ofRuntime, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
 func roleOfScript(name string) role {
@@ -265,7 +282,8 @@ func roleOfScript(name string) role {
 	if entryPoint.MatchString(name) {
 		return standIn
 	}
-	if hasPart(name, packagePaths) || hasPart(name, libraryPaths) || !strings.Contains(name, "/") {
+	if hasPart(name, packagePaths) || hasPart(name, libraryPaths) ||
+		!strings.Contains(name, "/") && !rubyFile.MatchString(name) {
 		return standIn
 	}
 	return ofApplication

@@ -158,7 +158,7 @@ func (w *Waits) called(s stacks.Sample, end int) (wait Wait, at int) {
 			wait, at = w.calls[f], i
 		}
 		if caller := w.callers[f]; caller != "" {
-			if wait != "" && !w.yields(wait, caller) {
+			if wait != "" && !w.yields(wait, caller, f) {
 				return wait, at
 			}
 			if wait, at = caller, i; caller != ForWakeUp { // who waits for a condition is called by who says for which
@@ -170,12 +170,13 @@ func (w *Waits) called(s stacks.Sample, end int) (wait Wait, at int) {
 }
 
 // yields tells the calls whose callers may say more. Who waits for a lock, a file or an answer does so, whoever calls.
-func (w *Waits) yields(call, caller Wait) bool {
+func (w *Waits) yields(call, caller Wait, frame int) bool {
 	switch call {
 	case ForItem, ForSleep, ForFuture, ForThreads, ForPool, ForWakeUp, ForQueue:
 		return true
 	case ForNetwork: // accept polls a socket, too
-		return caller == Idle
+		// A thread of Ruby that sleeps or waits for another one polls for signals meanwhile (thread_pthread.c).
+		return caller == Idle || builtin(w.p.Frames[frame].Name)
 	case ForLock: // of a script the kernel knows a futex: a lock is what is left of it
 		return w.event == stacks.ScriptWall
 	}

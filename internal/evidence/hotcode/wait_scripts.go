@@ -1,8 +1,8 @@
 package hotcode
 
-// scriptWaits are the system calls in which threads of Python and scripts of PHP wait, and the functions of their
-// libraries, and of others that many use, which say what for. A wait in futex(2) that none of them leads to is for a
-// lock of the program's own.
+// scriptWaits are the system calls in which threads of Python and Ruby and scripts of PHP wait, and the functions of
+// their libraries, and of others that many use, which say what for. A wait in futex(2) that none of them leads to is
+// for a lock of the program's own.
 var scriptWaits = waitTable{
 	calls: []waitRow{
 		{ForLock, ParsePatterns("futex")},
@@ -21,29 +21,50 @@ var scriptWaits = waitTable{
 			"py::*accept:*socket.py", "py::*handle_one_request:*http/server.py", "py::*:*gunicorn/workers/*",
 			"py::*:*gunicorn/arbiter.py", "py::*:*uvicorn/*", "py::*:*waitress/*", "py::*:*cheroot/*",
 			"PHP:stream_select php:core",
+			"RUBY:handle_servers */puma/server.rb", "RUBY:* */puma/reactor.rb", "RUBY:* */puma/launcher.rb",
+			"RUBY:* */puma/cluster.rb", "RUBY:* */puma/single.rb", "RUBY:* */puma/cluster/worker.rb",
+			"RUBY:start */webrick/server.rb", "RUBY:read_request_line */webrick/httprequest.rb",
+			"RUBY:worker_loop */unicorn/http_server.rb", "RUBY:join */unicorn/http_server.rb",
+			"RUBY:* */sidekiq/launcher.rb", "RUBY:* */sidekiq/cli.rb", "RUBY:* */sidekiq/scheduled.rb",
 			// Workers at their queues.
 			"py::_worker:*concurrent/futures/thread.py", "py::worker:*multiprocessing/pool.py",
 			"py::Pool._*:*multiprocessing/pool.py", "py::*_feed:*multiprocessing/queues.py",
 			"py::WorkerThread.run:*anyio/_backends/*",
+			"RUBY:spawn_thread */puma/thread_pool.rb", "RUBY:wait_until_not_full */puma/thread_pool.rb",
+			"RUBY:start! */puma/thread_pool.rb", "RUBY:* */sidekiq/fetch.rb",
 		)},
 		{ForPool, ParsePatterns(
 			"py::*Semaphore.acquire:*threading.py", "py::*_get_conn:*urllib3/connectionpool.py",
 			"py::*:*sqlalchemy/pool/*", "py::*getconn:*psycopg_pool/*", "py::*get_connection:*redis/connection.py",
 			"py::*getconn:*psycopg2/pool.py",
+			"RUBY:pop */connection_pool/timed_stack.rb", "RUBY:*poll */connection_pool/queue.rb",
+			"RUBY:*acquire* */sequel/connection_pool/*",
 		)},
+		{ForSleep, ParsePatterns("RUBY:Kernel#sleep ruby:core")},
 		{ForLock, ParsePatterns("PHP:session_start php:core", "PHP:flock php:core")}, // of a session's file
-		{ForItem, ParsePatterns("py::*get:*/queue.py", "py::*get:*multiprocessing/queues.py")},
-		{ForQueue, ParsePatterns("py::*put:*/queue.py", "py::*put:*multiprocessing/queues.py")},
+		{ForLock, ParsePatterns(
+			"RUBY:*synchronize ruby:core", "RUBY:*lock ruby:core", "RUBY:*mon_enter ruby:core", "RUBY:enter ruby:core",
+		)},
+		{ForItem, ParsePatterns(
+			"RUBY:*pop ruby:core", "RUBY:*shift ruby:core", "RUBY:*deq ruby:core",
+			"py::*get:*/queue.py", "py::*get:*multiprocessing/queues.py",
+		)},
+		{ForQueue, ParsePatterns(
+			"RUBY:*push ruby:core", "RUBY:*enq ruby:core", "py::*put:*/queue.py", "py::*put:*multiprocessing/queues.py",
+		)},
 		{ForFuture, ParsePatterns(
 			"py::*result:*concurrent/futures/_base.py", "py::*wait:*concurrent/futures/_base.py",
 			"py::Pool.*:*multiprocessing/pool.py", "py::*Result.*:*multiprocessing/pool.py",
 		)},
 		{ForThreads, ParsePatterns(
 			"py::*join:*threading.py", "py::*_wait_for_tstate_lock:*threading.py", "py::*Barrier.*:*threading.py",
-			"py::*_shutdown:*threading.py",
+			"py::*_shutdown:*threading.py", "RUBY:Thread#join ruby:core", "RUBY:Thread#value ruby:core",
 		)},
 		{ForNetwork, ParsePatterns("py::*:*/ssl.py")}, // OpenSSL calls read(2), as for a file
-		{ForWakeUp, ParsePatterns("py::*wait:*threading.py", "py::*wait_for:*threading.py")},
+		{ForWakeUp, ParsePatterns(
+			"py::*wait:*threading.py", "py::*wait_for:*threading.py", "RUBY:*sleep ruby:core", "RUBY:*wait ruby:core",
+			"RUBY:Thread#stop ruby:core",
+		)},
 		{ForChild, ParsePatterns("py::*wait:*subprocess.py", "py::*communicate:*subprocess.py")},
 	},
 	requests: ParsePatterns(
@@ -53,20 +74,25 @@ var scriptWaits = waitTable{
 		"py::*respond:*cheroot/server.py", "py::*service:*waitress/*",
 		// functions of starlette and FastAPI that are not async, and those that Django runs for async views
 		"py::WorkerThread.run:*anyio/_backends/*", "py::*thread_handler:*asgiref/sync.py",
+		"RUBY:handle_request */puma/request.rb", "RUBY:service */webrick/httpserver.rb",
+		"RUBY:process_client */unicorn/http_server.rb", "RUBY:* */action_controller/*", "RUBY:call! */sinatra/base.rb",
 	),
 	// of queues; the last of Laravel and Symfony
 	tasks: ParsePatterns(
 		"py::*trace_task:*celery/app/trace.py", "py::*perform_job:*rq/worker*.py", "py::*execute_job:*rq/worker*.py",
 		"py::*process_message:*dramatiq/worker.py", "py::*execute:*huey/api.py", "py::*run_job:*apscheduler/*",
 		"PHP:Illuminate\\Queue\\Worker::process *", "PHP:Symfony\\*\\Worker::handleMessage *",
+		"RUBY:execute_job */sidekiq/processor.rb",
 	),
 	workers: ParsePatterns(
 		"py::*workloop:*billiard/pool.py", "py::*_WorkerThread.run:*dramatiq/worker.py", "py::*loop:*huey/consumer.py",
 		"PHP:Illuminate\\Queue\\Worker::daemon *", "PHP:Symfony\\*\\Worker::run *",
+		"RUBY:run */sidekiq/processor.rb",
 	),
-	mains: ParsePatterns("py::<module>:*", "PHP:{main} *"),
+	mains: ParsePatterns("py::<module>:*", "PHP:{main} *", "RUBY:<main> *"),
 	opens: ParsePatterns(
 		"py::*create_connection:*", "py::*connect:*http/client.py", "py::*connect:*urllib3/connection.py",
+		"RUBY:connect */net/http.rb", "RUBY:*connect* */redis/*", "RUBY:*connect* */mysql2/*", "RUBY:*connect* */pg/*",
 		"py::connect:*psycopg2/__init__.py", "py::*connect:*psycopg/connection.py", "py::*connect:*pymysql/*",
 		"py::*connect:*mysql/connector/*", "py::*connect:*redis/connection.py", "py::*connect:*sqlalchemy/engine/*",
 	),

@@ -47,3 +47,19 @@ func (r Reader) Each(addresses []uint64, size int, into []byte) int {
 	}
 	return len(addresses)
 }
+
+// threadIDs are the offsets of tid in struct pthread: glibc's on amd64 and arm64 (nptl/descr.h), musl's on amd64 and
+// arm64 (src/internal/pthread_impl.h).
+var threadIDs = [...]uint64{720, 208, 48, 32}
+
+// ThreadID gives the kernel's id of a thread by its pthread_t (pthread_self(3)): the number there that is one of the
+// process by ids. It is 0 where none is.
+func (r Reader) ThreadID(pthread uint64, ids func(int) bool) int {
+	for _, at := range threadIDs {
+		word, err := r.Word(pthread + at)
+		if id := int(int32(word)); pthread != 0 && err == nil && id > 0 && ids(id) {
+			return id
+		}
+	}
+	return 0
+}

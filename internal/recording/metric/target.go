@@ -140,8 +140,8 @@ var (
 	WaitProfileSamples = overWindow("wait_profile_samples", q.Events, "profiles/waits.pb.gz",
 		"Samples of the profile of where threads of a program of machine code wait in system calls.")
 	ScriptWallProfileSamples = overWindow("script_wall_profile_samples", q.Events, "profiles/script-wall.pb.gz",
-		"Samples of the profile of what all threads of Python run or wait for, and what event loops of Node.js and "+
-			"scripts of PHP wait for but events, as functions of their scripts.")
+		"Samples of the profile of what all threads of Python and Ruby run or wait for, and what event loops of "+
+			"Node.js and scripts of PHP wait for but events, as functions of their scripts.")
 	GoRuntime = info("go_runtime_info", "/proc/PID/exe (.go.buildinfo)",
 		"Programs in Go whose goroutines are in that profile, with the version of Go that built them.", "pid", "version")
 	AllocProfileSamples = overWindow("alloc_profile_samples", q.Events, "profiles/alloc.pb.gz",
@@ -155,8 +155,8 @@ var (
 	ScriptRuntime = info("script_runtime_info", "process_vm_readv(2)",
 		"Processes whose functions are in that profile; runtime is such as CPython 3.11.", "pid", "runtime")
 	ScriptLockWait = overWindow("script_lock_wait_seconds", q.Seconds, "/proc/PID/task/TID/syscall, sampled",
-		"Time in the window that threads of an interpreter of Python stood in a wait for its lock (GIL), all together: "+
-			"they wait in futex(2) at an address in the interpreter's own data.", "pid")
+		"Time in the window that threads of CPython or Ruby stood in a wait for the interpreter's lock (GIL, GVL), all "+
+			"together: they wait in futex(2) at an address in the interpreter's own data.", "pid")
 	HostCPUProfileSamples = overWindow("host_cpu_profile_samples", q.Events, "profiles/host-cpu.pb.gz",
 		"Samples of the profile of what the CPUs ran, of all processes, in the kernel and in programs.")
 )

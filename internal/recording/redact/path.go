@@ -44,10 +44,36 @@ var (
 	installed = []string{"site-packages", "dist-packages"}
 )
 
+var (
+	// the directory of Ruby's standard library, below one that is called ruby
+	rubyLibrary = regexp.MustCompile(`^3\.[0-9]+\.[0-9]+$`)
+	// packages that the rules about waits know, below the directories that gems are installed in
+	rubyPackages = []string{
+		"puma", "webrick", "unicorn", "sidekiq", "rack", "sinatra", "action_controller", "action_dispatch",
+		"abstract_controller", "active_support", "active_record", "connection_pool", "sequel", "mysql2", "pg", "redis",
+	}
+	gems = []string{"gems", "vendor_ruby"}
+)
+
+// rubyFrom is [publicFrom] for a file of Ruby.
+func rubyFrom(names []string) int {
+	last := len(names) - 1
+	for i, name := range names[:last] {
+		if i > 0 && names[i-1] == "ruby" && rubyLibrary.MatchString(name) || slices.Contains(rubyPackages, name) &&
+			slices.ContainsFunc(gems, func(d string) bool { return slices.Contains(names[:i], d) }) {
+			return i
+		}
+	}
+	return len(names)
+}
+
 // publicFrom gives the index from which on the names of a path are anybody's: of a module of Python's standard library,
 // or of a package that rules know. It is their number where none is.
 func publicFrom(names []string) int {
 	last := len(names) - 1
+	if strings.HasSuffix(names[last], ".rb") {
+		return rubyFrom(names)
+	}
 	if !strings.HasSuffix(names[last], ".py") {
 		return len(names)
 	}
@@ -92,7 +118,7 @@ var plainNames = []string{
 	"system.slice", "user.slice", "machine.slice", "init.scope", "app.slice", "session.slice", "background.slice",
 	"kubepods", "kubepods.slice", "burstable", "besteffort", "guaranteed", "kubepods-burstable.slice",
 	"kubepods-besteffort.slice", "site-packages", "dist-packages", "python3",
-	"node_modules", "…", "***",
+	"node_modules", "ruby", "gems", "vendor_ruby", "…", "***",
 }
 
 // plainEnds tell what a file is, or a unit of systemd.

@@ -32,8 +32,7 @@ type Process struct {
 	codes    map[uint64]*code
 	tables   int // bytes that the lines of codes take
 	block    block
-	look     int    // how often threads were listed
-	tidAt    uint64 // offset of a thread's id in its struct pthread, once it is known
+	look     int // how often threads were listed
 }
 
 // interpreterFile matches the names of the files that an interpreter is in: a library, or the program itself.

@@ -64,30 +64,16 @@ func (p *Process) Threads(ids func(int) bool) ([]Thread, error) {
 	return out, err
 }
 
-// threadIDs are the offsets of tid in struct pthread: glibc's on amd64 and arm64 (nptl/descr.h), musl's on amd64 and
-// arm64 (src/internal/pthread_impl.h).
-var threadIDs = [...]uint64{720, 208, 48, 32}
-
 func (p *Process) threadID(state uint64, ids func(int) bool) (int, error) {
 	if at := p.layout.nativeID; at != 0 {
 		id, err := p.read.Word(state + at)
 		return int(uint32(id)), err
 	}
 	pthread, err := p.read.Word(state + p.layout.threadID)
-	if err != nil || pthread == 0 {
+	if err != nil {
 		return 0, err
 	}
-	for _, at := range threadIDs {
-		if p.tidAt != 0 && at != p.tidAt {
-			continue
-		}
-		word, err := p.read.Word(pthread + at)
-		if id := int(int32(word)); err == nil && id > 0 && ids(id) {
-			p.tidAt = at
-			return id, nil
-		}
-	}
-	return 0, nil
+	return p.read.ThreadID(pthread, ids), nil
 }
 
 // Stack gives the calls of a thread, the innermost first; none where it runs no function of a script.

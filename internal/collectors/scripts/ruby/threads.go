@@ -1,0 +1,156 @@
+package ruby
+
+import "errors"
+
+// ErrChanged says that a thread ran on while its stack was read, so that it cannot be told.
+var ErrChanged = errors.New("the thread ran on while its stack was read")
+
+// ErrNoThreads says that the threads of a virtual machine were not found: it has none before the first script, or is
+// of a version that is not known.
+var ErrNoThreads = errors.New("its threads were not found: MRI 3.0 to 3.4 is known")
+
+// A Thread is one of Ruby's.
+type Thread struct {
+	// ID is the kernel's, in the pid namespace of the process; 0 where it is not known.
+	ID      int
+	address uint64
+	native  uint64 // address of what it has for the kernel's thread
+}
+
+// Offsets in a thread (rb_thread_struct in vm_core.h), and how much is read of one.
+const (
+	nextThread    = 0
+	threadRactor  = 24
+	threadMachine = 32
+	threadSize    = 128
+	// nativeSize is how much is searched of what a thread has for the kernel's (rb_native_thread in thread_pthread.h).
+	nativeSize = 64
+	// machineSize is how much of the virtual machine is searched: the main thread is in the first 48 bytes.
+	machineSize = 64
+	// maxThreads bounds what is listed: a damaged list may be a ring.
+	maxThreads = 2000
+	// lockSize is how far into a thread, or what it has for the kernel's, its condition variables may be, in bytes.
+	lockSize = 512
+)
+
+// A place is where the pthread_t of a thread is: an offset in it, or in what it has for the kernel's thread.
+type place struct {
+	found bool
+	at    uint64
+}
+
+// Threads lists the threads of the main ractor. Ruby knows them by pthread_self(3), and ids says which numbers are
+// threads of the process.
+func (p *Process) Threads(ids func(int) bool) (list []Thread, err error) {
+	if p.machine == 0 {
+		p.machine = p.findMachine()
+	}
+	machine, err := p.read.Word(p.machine)
+	if err != nil || machine == 0 {
+		return nil, ErrNoThreads
+	}
+	first, ractor, err := p.mainThread(machine)
+	if err != nil {
+		return nil, err
+	}
+	node := first
+	for n := 0; n <= maxThreads && (n == 0 || node != first); n++ {
+		var text [threadSize]byte
+		if p.read(node, text[:]) != nil {
+			return nil, ErrChanged
+		}
+		// The head of the list is in the ractor, and no thread.
+		if word64(text[:], threadRactor) == ractor && word64(text[:], threadMachine) == machine {
+			list = append(list, p.thread(node, text[:], ids))
+		}
+		node = word64(text[:], nextThread)
+	}
+	return list, nil
+}
+
+// findMachine looks for the pointer to the virtual machine in the data of Ruby's file, where it has no symbol: builds
+// of 3.3 and later that were stripped. It is 0 where there is none.
+func (p *Process) findMachine() uint64 {
+	for _, s := range p.data {
+		text := make([]byte, s.size)
+		if p.read(s.from, text) != nil {
+			continue
+		}
+		for at := 0; at+word <= len(text); at += word {
+			if _, _, err := p.mainThread(word64(text, at)); err == nil {
+				return s.from + uint64(at)
+			}
+		}
+	}
+	return 0
+}
+
+// mainThread finds the main thread: the virtual machine has it behind its ractor, and it leads to both.
+func (p *Process) mainThread(machine uint64) (thread, ractor uint64, err error) {
+	var text [machineSize]byte
+	if machine == 0 || machine%word != 0 || p.read(machine, text[:]) != nil {
+		return 0, 0, ErrNoThreads
+	}
+	for at := 0; at+2*word <= len(text); at += word {
+		ractor, thread := word64(text[:], at), word64(text[:], at+word)
+		if ractor == 0 || thread == 0 || ractor%word != 0 || thread%word != 0 {
+			continue
+		}
+		var leads [threadMachine + word]byte
+		if p.read(thread, leads[:]) == nil && word64(leads[:], threadRactor) == ractor &&
+			word64(leads[:], threadMachine) == machine {
+			return thread, ractor, nil
+		}
+	}
+	return 0, 0, ErrNoThreads
+}
+
+// thread gives what is known of the thread at an address.
+func (p *Process) thread(at uint64, text []byte, ids func(int) bool) Thread {
+	t := Thread{address: at, native: at}
+	if p.layout.native != 0 {
+		t.native = word64(text, int(p.layout.native))
+		var native [nativeSize]byte
+		if t.native == 0 || p.read(t.native, native[:]) != nil {
+			return t // it runs on no thread of the kernel's now
+		}
+		text = native[:]
+	}
+	if p.pthread.found {
+		if pthread, err := p.read.Word(t.native + p.pthread.at); err == nil {
+			t.ID = p.read.ThreadID(pthread, ids)
+		}
+		return t
+	}
+	for i := 0; i+word <= len(text); i += word {
+		if t.ID = p.read.ThreadID(word64(text, i), ids); t.ID != 0 {
+			p.pthread = place{true, uint64(i)}
+			break
+		}
+	}
+	return t
+}
+
+// waitFunctions are the methods of Ruby's own in which a thread waits for another one, or for a time.
+var waitFunctions = map[string]bool{
+	"sleep": true, "sleep_forever": true, "stop": true, "join": true, "value": true, "lock": true,
+	"synchronize": true, "wait": true, "pop": true, "shift": true, "deq": true, "push": true, "enq": true, "<<": true,
+	"take": true, "receive": true, "select": true, "timeout": true,
+}
+
+// HasLockAt reports whether an address at which a thread waits is in its own structure. There it has the condition
+// variables for the lock of the virtual machine (GVL), for sleep and for mutexes of programs (thread_pthread.c).
+func (t Thread) HasLockAt(address uint64) bool {
+	return near(address, t.address) || near(address, t.native)
+}
+
+// WantLock reports whether a thread that waits there, in these calls, wants the lock of the virtual machine: it is in
+// none of the methods that wait for something else.
+func WantLock(calls []Call) bool {
+	if len(calls) == 0 {
+		return false
+	}
+	return !calls[0].Core || calls[0].Function != "" && !waitFunctions[nameOf(calls[0].Function)]
+}
+
+func near(address, from uint64) bool { return address >= from && address-from < lockSize }
