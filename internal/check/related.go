@@ -12,6 +12,7 @@ import (
 // A scene is what a recording tells of who belongs to whom, for the question whether the subjects of two findings can
 // be related as cause and consequence.
 type scene struct {
+	target    string          // its pid, "" without one
 	strangers map[string]bool // processes, by pid, that are not the target's
 	listeners map[string]bool // addresses that the target listens on; nil where they were not recorded
 	owners    map[string]bool // destinations of which it is known who holds the connections: true if the target does
@@ -20,11 +21,14 @@ type scene struct {
 // sceneOf reads the recording. Diagnosed as a whole, all processes of a host are the target's.
 func sceneOf(rec *recording.Recording) *scene {
 	s := &scene{strangers: map[string]bool{}, owners: map[string]bool{}}
+	if rec.Meta.Target.PID != 0 {
+		s.target = strconv.Itoa(rec.Meta.Target.PID)
+	}
 	if rec.Meta.Target.Kind != "host" {
 		for _, c := range rec.Counter(metric.ProcessCPU, "member", "host") {
 			s.strangers[c.Label("pid")] = true
 		}
-		delete(s.strangers, strconv.Itoa(rec.Meta.Target.PID))
+		delete(s.strangers, s.target)
 		if rec.Recorded(metric.TargetListenPorts) {
 			s.listeners = map[string]bool{}
 			for _, l := range rec.Info(metric.TargetListenPorts) {
@@ -63,7 +67,8 @@ func (s *scene) beside(subject Subject) bool {
 // related keeps a finding from explaining one about a subject that has nothing to do with its own:
 //
 //   - Two subjects of one kind are related if they are the same. Of cgroups one may also lie inside the other. The
-//     packets of every network namespace may pass the host's, so that is related to all.
+//     packets of every network namespace may pass the host's, so that is related to all. A target by its pid stands for
+//     all of its processes, such as the workers of a server.
 //   - A process that is not the target's is in none of the cgroups, pools and locks of a recording: these are all the
 //     target's.
 //   - A listener is related to a cgroup if the target listens there, and to a destination if a connection to that
@@ -74,9 +79,15 @@ func (s *scene) beside(subject Subject) bool {
 //     them is not recorded.
 func (s *scene) related(a, b Subject) bool {
 	if a.Kind == b.Kind {
-		return alike(a, b)
+		return alike(a, b) || a.Kind == "pid" && (s.hasProcess(a, b) || s.hasProcess(b, a))
 	}
 	return s.canMeet(a, b) && s.canMeet(b, a)
+}
+
+// hasProcess tells whether one process is the target, and the other one of its own.
+func (s *scene) hasProcess(target, process Subject) bool {
+	pid, _, _ := strings.Cut(target.ID, " ") // "4021 (java)"
+	return s.target != "" && pid == s.target && !s.beside(process)
 }
 
 // alike tells of two subjects of one kind whether what happens to one happens to the other.

@@ -22,7 +22,9 @@ func TestRelated(t *testing.T) {
 	}{
 		{"same subject", destination("10.0.0.5:443"), destination("10.0.0.5:443"), true},
 		{"two destinations", destination("10.0.0.5:443"), destination("10.0.0.6:443"), false},
-		{"two processes", pid("1 (a)"), pid("2 (a)"), false},
+		{"the target and one of its processes", pid("1 (a)"), pid("2 (a)"), true},
+		{"the target and a process of others", pid("1 (a)"), pid("77 (other)"), false},
+		{"two processes of the target", pid("2 (a)"), pid("3 (a)"), false},
 		{"two CPUs", cpu("1"), cpu("2"), false},
 		{"two pools", pool("a"), pool("b"), false},
 		{"two devices", device("eth0 receive"), device("eth1 receive"), false},

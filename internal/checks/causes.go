@@ -131,6 +131,10 @@ func Causes() check.Causes {
 		{Cause: "hot-code", Effect: "udp-drops", Why: "datagrams wait for a thread that computes for others"},
 		{Cause: "cpu-throttled", Effect: "udp-drops", Why: "a program that is stopped reads nothing meanwhile"},
 		{Cause: "target-stopped", Effect: "udp-drops", Why: "a program that is stopped reads nothing"},
+		{
+			Cause: "pool-stuck", Effect: "slow-accept", If: evidence.EachOther,
+			Why: "workers that wait for each other accept nothing meanwhile, and more of them would wait as well",
+		},
 		{Cause: "slow-reader", Effect: "slow-accept", Why: "workers that wait for the reader accept nothing meanwhile"},
 		{
 			Cause: "file-lock-wait", Effect: "slow-accept",

@@ -30,6 +30,8 @@ const (
 	MostAnswers check.Fact = "most-of-the-answers"
 	// NobodysWork is that no other thread's work ends what threads wait for: a sleep, a permit, a connection.
 	NobodysWork check.Fact = "nobodys-work"
+	// EachOther is that threads wait for others of their own pool, so that more of them would wait as well.
+	EachOther check.Fact = "they-wait-for-each-other"
 	// StopsMost is that all threads are stopped for most of the time, whatever they wait for meanwhile.
 	StopsMost check.Fact = "stops-most-of-the-time"
 	// OwnsCPU is that so much of the CPU time goes there that who owns most of it is of the same code.

@@ -58,14 +58,16 @@ the threads' states and system calls. There the kernel cannot tell a worker that
 waits for work from one that is stuck; that they stand there is a fact, and a
 warning only where connections wait to be accepted whenever one looked, or where
 requests wait inside the program, nobody works on them, and the pool's threads
-sleep as often as requests come. Of Python: threads that begin with the same
-function, all of which wait nearly all the time, as often as requests come,
-while more requests are in progress than there are of them; or threads with a
+sleep as often as requests come. Of Python and Ruby: threads that begin with the
+same function, or have a name of one pool, all of which wait nearly all the
+time, as often as requests come, while more requests are in progress than there
+are of them, or connections wait to be accepted meanwhile and the threads wait
+for each other (a lock, an item that they lend each other); or threads with a
 request in hand sleep, or wait for a pool's result, for most of the time that
 requests take. Requests are slow from 0.1 s on average, or where one in a
 hundred takes five times that. Of workers of a queue (Celery, RQ, Dramatiq,
-Laravel, Symfony): all have a task in hand nearly all the time, and most of that
-is one kind of wait.
+Sidekiq, Laravel, Symfony): all have a task in hand nearly all the time, and
+most of that is one kind of wait.
 
 Fix: by what is waited for. Won't help: more threads; they come to stand there,
 too. Disproof: another second finds the threads elsewhere.`,
@@ -79,7 +81,7 @@ too. Disproof: another second finds the threads elsewhere.`,
 		metric.ProcessCPU, metric.LockProfileSamples, metric.JVMInfo, metric.JVMMonitorWaiters, metric.ListenerQueue,
 	}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest, stuckHeld, stuckPace},
-	Facts:  []check.Fact{evidence.NobodysWork},
+	Facts:  []check.Fact{evidence.NobodysWork, evidence.EachOther},
 	Run:    runPoolStuck,
 }
 

@@ -20,10 +20,10 @@ type scriptPool struct {
 	hits    map[hotcode.Wait][]evidence.Hit
 }
 
-// runStuckScript is the check for Python, where no frame tells whether a worker has work: a pool is stuck where all of
-// its threads wait nearly all the time, as often as requests come, and more requests are in progress than it has
-// threads. The others wait for one of these. It is stuck as well where most of the time of requests is one wait, by
-// frames of a server that has one in hand.
+// runStuckScript is the check for Python and Ruby, where no frame tells whether a worker has work: a pool is stuck
+// where all of its threads wait nearly all the time, as often as requests come, and more requests are in progress than
+// it has threads. The others wait for one of these. It is stuck as well where most of the time of requests is one
+// wait, by frames of a server that has one in hand.
 func runStuckScript(p *check.Pass) error {
 	w, err := evidence.WaitingOf(p)
 	if err != nil {
@@ -44,17 +44,34 @@ func runStuckScript(p *check.Pass) error {
 		waited := quantity.Of("waited", float64(pool.waited())/1e9, quantity.Seconds).
 			Per(quantity.Of("their time", float64(pool.all)/1e9, quantity.Seconds)).
 			Named("of the time of %s", name)
+		stands := all.AtLeast(p.Param(stuckThreads)) && waited.AtLeast(p.Param(stuckShare)) &&
+			(pool.serves(w) || pool.keepsPace(p, w))
+		stuck := stands && queued.AtLeast(p.Param(stuckHeld))
+		if wait, _ := mostWaited(pool.hits); stands && eachOther(wait) {
+			f := pool.finding(p, w, name, r, all, queued, waited)
+			if stuck || evidence.Noticed(p, &f, w.Threads("threads that wait", pool.waited()), stuckRequest) {
+				p.Report(f)
+				continue
+			}
+		}
 		if f, ok := pool.inHand(p, w, name); ok {
 			p.Report(f)
 			continue
 		}
-		if all.Below(p.Param(stuckThreads)) || queued.Below(p.Param(stuckHeld)) || waited.Below(p.Param(stuckShare)) ||
-			!pool.serves(w) && !pool.keepsPace(p, w) {
-			continue
+		if stuck {
+			p.Report(pool.finding(p, w, name, r, all, queued, waited))
 		}
-		p.Report(pool.finding(p, w, name, r, all, queued, waited))
 	}
 	return nil
+}
+
+// oneOfThese is what requests wait for that no worker has.
+const oneOfThese = ": the others wait for one of these"
+
+// eachOther tells waits that another thread of the pool ends: of one that has the lock, or what a few of them share.
+// Pools of connections have a check of their own.
+func eachOther(wait hotcode.Wait) bool {
+	return slices.Contains([]hotcode.Wait{hotcode.ForLock, hotcode.ForItem, hotcode.ForWakeUp}, wait)
 }
 
 func scriptPools(w *evidence.Waiting) map[string]*scriptPool {
@@ -162,8 +179,8 @@ func (pool *scriptPool) finding(
 	at := evidence.Culprits(w.Profile, w.Owners, most, nil)[0]
 	f := check.Finding{
 		Subject: check.Subject{Kind: "pool", ID: name}, Severity: check.Warning, Weight: queued.Number(),
-		Summary: fmt.Sprintf("all %s wait for nearly all of the time, most for %s at %s, while %s are in progress: "+
-			"the others wait for one of these", all.Text()+" of "+name, wait, at.Name(), r.InProgress.Text()),
+		Summary: fmt.Sprintf("all %s wait for nearly all of the time, most for %s at %s, while %s are in progress"+
+			oneOfThese, all.Text()+" of "+name, wait, at.Name(), r.InProgress.Text()),
 		Evidence: []quantity.Value{all, r.InProgress, queued, waited},
 		Facts:    factsOf(wait),
 		Notes:    []string{strings.Join(at.Path, " ← ")},
@@ -178,6 +195,38 @@ func (pool *scriptPool) finding(
 	}
 	f.Confidence = evidence.SampledConfidence(evidence.Weigh(most).Count, nil)
 	f.Marks = evidence.MarksOf(w.Event, most)
+	if eachOther(wait) {
+		pool.forEachOther(w, &f, wait)
+		return f
+	}
 	evidence.WithoutThreads(p, &f, r.InProgress.Number()-all.Number())
 	return f
+}
+
+// forEachOther says what a finding is where the threads wait for one of their own: what that one does meanwhile, and
+// that more of them help nobody.
+func (pool *scriptPool) forEachOther(w *evidence.Waiting, f *check.Finding, wait hotcode.Wait) {
+	f.Facts = append(f.Facts, evidence.EachOther)
+	f.Placebos = append(f.Placebos, "More workers: they come to wait there, too.")
+	f.Remedies = []check.Remedy{{
+		Action: "Do less while the lock is held: what takes time comes before it is taken, or after it is given back.",
+		Risk:   "what the lock kept together may come apart",
+		Effect: "as many requests as there are threads go on side by side",
+	}}
+	if wait != hotcode.ForLock {
+		f.Remedies[0].Action = "Have as many of what the threads lend each other as there are threads, or give it " +
+			"back sooner."
+		f.Remedies[0].Risk = "what is behind it is asked more at once"
+	}
+	others := maps.Clone(pool.hits)
+	delete(others, wait)
+	meanwhile, hits := mostWaited(others)
+	if len(hits) == 0 {
+		return
+	}
+	at := evidence.Culprits(w.Profile, w.Owners, hits, nil)[0]
+	stand := w.Threads("of them that wait for "+string(meanwhile)+" meanwhile, mean", evidence.Weigh(hits).Value)
+	f.Evidence = append(f.Evidence, stand)
+	f.Summary = strings.TrimSuffix(f.Summary, oneOfThese) + fmt.Sprintf("; who has it waits for %s at %s", meanwhile,
+		at.Name())
 }
