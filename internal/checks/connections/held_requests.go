@@ -294,13 +294,23 @@ func heldFinding(p *check.Pass, h evidence.HeldRequests) check.Finding {
 			h.InProgress.Text(), h.Each.Text(), h.Works.Text(), askText(h.Asks)),
 		Evidence: []quantity.Value{h.InProgress, h.Each, h.Works, h.Asks, h.Share},
 		Remedies: []check.Remedy{{
-			Action: "look for a limit in its configuration and log (rate limits, queues, sizes of pools)",
+			Action: heldWhere(p.Meta.Target.Name),
 			Risk:   "the limit may protect something that is asked more then",
 			Effect: fmt.Sprintf("up to %s of a request's time is saved", h.Share.Text()),
 		}},
 		Placebos: []string{"more CPUs: it uses those that it has for a small part of the time"},
 		Disproof: "clients wait by design: long polls, subscriptions, streams",
 	}
+}
+
+// heldWhere says where to look for what holds requests back. nginx delays what is over a rate and within the burst
+// (ngx_http_limit_req_module), and logs that it does at the level of a warning.
+func heldWhere(program string) string {
+	if program == "nginx" {
+		return "look for limit_req with a burst and without nodelay (nginx -T), and for \"delaying request\" in its " +
+			"error log: raise the rate, or turn away what is over it"
+	}
+	return "look for a limit in its configuration and log (rate limits, queues, sizes of pools)"
 }
 
 func askText(asks quantity.Value) string {
