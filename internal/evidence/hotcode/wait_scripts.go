@@ -43,14 +43,15 @@ var scriptWaits = waitTable{
 		{ForSleep, ParsePatterns("RUBY:Kernel#sleep ruby:core")},
 		{ForLock, ParsePatterns("PHP:session_start php:core", "PHP:flock php:core")}, // of a session's file
 		{ForLock, ParsePatterns(
-			"RUBY:*synchronize ruby:core", "RUBY:*lock ruby:core", "RUBY:*mon_enter ruby:core", "RUBY:enter ruby:core",
+			"RUBY:synchronize ruby:core", "RUBY:lock ruby:core", "RUBY:mon_enter ruby:core", "RUBY:enter ruby:core",
 		)},
 		{ForItem, ParsePatterns(
-			"RUBY:*pop ruby:core", "RUBY:*shift ruby:core", "RUBY:*deq ruby:core",
+			"RUBY:pop ruby:core", "RUBY:shift ruby:core", "RUBY:deq ruby:core",
 			"py::*get:*/queue.py", "py::*get:*multiprocessing/queues.py",
 		)},
 		{ForQueue, ParsePatterns(
-			"RUBY:*push ruby:core", "RUBY:*enq ruby:core", "py::*put:*/queue.py", "py::*put:*multiprocessing/queues.py",
+			"RUBY:push ruby:core", "RUBY:enq ruby:core", "RUBY:<< ruby:core", "py::*put:*/queue.py",
+			"py::*put:*multiprocessing/queues.py",
 		)},
 		{ForFuture, ParsePatterns(
 			"py::*result:*concurrent/futures/_base.py", "py::*wait:*concurrent/futures/_base.py",
@@ -62,7 +63,7 @@ var scriptWaits = waitTable{
 		)},
 		{ForNetwork, ParsePatterns("py::*:*/ssl.py")}, // OpenSSL calls read(2), as for a file
 		{ForWakeUp, ParsePatterns(
-			"py::*wait:*threading.py", "py::*wait_for:*threading.py", "RUBY:*sleep ruby:core", "RUBY:*wait ruby:core",
+			"py::*wait:*threading.py", "py::*wait_for:*threading.py", "RUBY:sleep ruby:core", "RUBY:wait ruby:core",
 			"RUBY:Thread#stop ruby:core",
 		)},
 		{ForChild, ParsePatterns("py::*wait:*subprocess.py", "py::*communicate:*subprocess.py")},

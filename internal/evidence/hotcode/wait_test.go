@@ -326,6 +326,41 @@ func TestInnermost(t *testing.T) {
 	}
 }
 
+// TestWaitsOfRuby: the system call tells less than the method that a thread stands in: one that sleeps or wants a mutex
+// waits at the same futex, or polls for signals.
+func TestWaitsOfRuby(t *testing.T) {
+	const (
+		gem  = "/var/lib/gems/3.1.0/gems/"
+		puma = gem + "puma-5.6.5/lib/puma/"
+		// a request in hand
+		served = "|RUBY:cart /srv/shop.rb|RUBY:handle_request " + puma + "request.rb|RUBY:process_client " + puma +
+			"server.rb|RUBY:spawn_thread " + puma + "thread_pool.rb"
+	)
+	for stack, want := range map[string]Wait{
+		"futex|RUBY:Kernel#sleep ruby:core" + served:                                                  ForSleep,
+		"ppoll|RUBY:Kernel#sleep ruby:core" + served:                                                  ForSleep,
+		"futex|RUBY:synchronize ruby:core" + served:                                                   ForLock,
+		"futex|RUBY:pop ruby:core" + served:                                                           ForItem,
+		"ppoll|RUBY:read_nonblock ruby:core" + served:                                                 ForNetwork,
+		"wait4|RUBY:Kernel#system ruby:core" + served:                                                 ForChild,
+		"futex|RUBY:sleep ruby:core|RUBY:wait ruby:core" + served:                                     ForWakeUp,
+		"ppoll|RUBY:Thread#join ruby:core" + served:                                                   ForThreads,
+		"ppoll|RUBY:Thread#join ruby:core|RUBY:run " + puma + "single.rb":                             Idle,
+		"futex|RUBY:sleep ruby:core|RUBY:wait ruby:core|RUBY:spawn_thread " + puma + "thread_pool.rb": Idle,
+		"futex|RUBY:wait ruby:core|RUBY:pop " + gem + "connection_pool-2.3/lib/connection_pool/timed_stack.rb" +
+			served: ForPool,
+		"futex|RUBY:pop ruby:core|RUBY:consume /srv/shop.rb": Idle,
+	} {
+		p, _ := stackOf(strings.Split(stack, "|")...)
+		p.Event, p.Frames[0].Kind = stacks.ScriptWall, stacks.Kernel
+		s := p.Samples[0]
+		s.State = stacks.Sleeping
+		if got, _ := WaitsOf(p, Owners{}).Of(s); got != want {
+			t.Errorf("%s: %q, want %q", stack, got, want)
+		}
+	}
+}
+
 // TestOpens: who makes a connection ready for use, in each language, and who uses one.
 func TestOpens(t *testing.T) {
 	const read = "java.net.SocketInputStream.socketRead0 java.net.SocketInputStream.read "

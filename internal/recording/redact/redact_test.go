@@ -276,6 +276,25 @@ func TestPublicPython(t *testing.T) {
 	}
 }
 
+// TestPublicRuby: the same of Ruby's library, and of gems that rules know.
+func TestPublicRuby(t *testing.T) {
+	n := New([]byte("key"))
+	for path, ends := range map[string]string{
+		"/usr/lib/ruby/3.1.0/json/common.rb":                                    "/ruby/3.1.0/json/common.rb",
+		"/var/lib/gems/3.1.0/gems/puma-5.6.5/lib/puma/thread_pool.rb":           "/puma/thread_pool.rb",
+		"/usr/lib/ruby/vendor_ruby/sidekiq/fetch.rb":                            "/vendor_ruby/sidekiq/fetch.rb",
+		"/opt/acme/gems/connection_pool-2.3/lib/connection_pool/timed_stack.rb": "/connection_pool/timed_stack.rb",
+		"/srv/alice/puma/secret.rb":                                             ".rb",
+		"/opt/acme/gems/secret-1.0/lib/secret.rb":                               ".rb",
+	} {
+		got := n.Path(path)
+		if !strings.HasSuffix(got, ends) || strings.Contains(got, "acme") || strings.Contains(got, "secret") ||
+			strings.Contains(got, "alice") {
+			t.Errorf("%s became %s", path, got)
+		}
+	}
+}
+
 // TestPackagesOfNode: whose a script is, is told by the directory of installed packages, which stays.
 func TestPackagesOfNode(t *testing.T) {
 	n := New([]byte("key"))
