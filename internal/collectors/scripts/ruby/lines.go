@@ -40,7 +40,10 @@ func (p *Process) line(m *method, counter uint64) int {
 			line = int(word32(text[:], 0))
 		}
 	}
-	m.known[place] = line
+	if p.lines < maxKnownLines {
+		m.known[place] = line
+		p.lines++
+	}
 	return line
 }
 

@@ -37,6 +37,7 @@ type Process struct {
 	symbols uint64 // address of the list of the names of methods; 0: not found
 	sought  bool   // the list has been looked for
 	methods map[key]*method
+	lines   int // that are known, of all methods
 	cores   map[coreKey]string
 }
 
@@ -88,8 +89,9 @@ func Open(dir string, pid int) (*Process, error) {
 	return nil, ErrNone
 }
 
-// maxData bounds the data of a file that are searched, in bytes: Ruby 3.1 has 19 KiB.
-const maxData = 1 << 20
+// maxData bounds the data of a file that are searched, in bytes: Ruby 3.3 has 81 KiB, and each word that may be an
+// address takes some microseconds.
+const maxData = 256 << 10
 
 // dataOf gives where the data of a file are.
 func dataOf(f memory.File) (list []span, err error) {

@@ -15,8 +15,8 @@ type Call struct {
 const (
 	// maxDepth bounds a stack, of which the outermost calls are left out: a page of a web framework takes some 200.
 	maxDepth = 1024
-	// maxText bounds a name, in bytes, and maxKnown the methods that are kept.
-	maxText, maxKnown = 1 << 10, 1 << 14
+	// maxText bounds a name, in bytes, maxKnown the methods that are kept, and maxKnownLines the lines of all of them.
+	maxText, maxKnown, maxKnownLines = 1 << 10, 1 << 14, 1 << 16
 	// maxStack bounds the stack of the virtual machine, in words: a thread has 128 Ki (RUBY_THREAD_VM_STACK_SIZE in
 	// vm_core.h), and who asks for more has some millions.
 	maxStack = 1 << 26
