@@ -88,6 +88,10 @@ func Causes() check.Causes {
 			Why: "the kernel opens and closes a connection for each request",
 		},
 		{
+			Cause: "retransmits", Effect: "waiting-on-backend", If: evidence.MostAnswers,
+			Why: "a request or an answer that is lost is sent again after 0.2 s and more",
+		},
+		{
 			Cause: "no-keepalive", Effect: "waiting-on-backend", If: evidence.OpenedInRequests,
 			Why: "most of the wait is for connections to be opened",
 		},

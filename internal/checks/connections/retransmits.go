@@ -2,6 +2,7 @@ package connections
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -20,6 +21,15 @@ var (
 		Why: "at 5 % a flow has some 5 segments in flight, loses fast retransmit, and waits for timeouts of 200 ms " +
 			"and more",
 	}
+	paramRetransRepeats = &check.Param{
+		Name: "repeats", Default: 30, Unit: quantity.Segments,
+		Why: "or so many are enough, of however few: a connection to a peer that is gone repeats six times in 10 s " +
+			"(at 0.2, 0.4, 0.8 … s), so that it takes five of those",
+	}
+	paramRetransOwn = &check.Param{
+		Name: "own", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the time that connections wait for answers of the destination: with less, most of it has another cause",
+	}
 	paramRetransSegments = &check.Param{
 		Name: "segments", Default: 1000, Unit: quantity.Segments,
 		Why: "of a thousand segments one percent is ten, enough that it is not one burst",
@@ -30,9 +40,10 @@ var retransmits = &check.Check{
 	Name:  "retransmits",
 	Stage: check.Connections,
 	Doc: `TCP retransmits: the path loses packets
-Measured: (RetransSegs − TCPSynRetrans) / OutSegs over the window, if at least a thousand segments were sent. OutSegs
-does not count the repeats. SYNs are taken off, as they have checks of their own. The destination whose connections
-repeated most is named.
+Measured: (RetransSegs − TCPSynRetrans) / OutSegs over the window, if at least a thousand segments were sent, or 30 were
+repeated. OutSegs does not count the repeats. SYNs are taken off, as they have checks of their own. The destination whose
+connections repeated most is named. It explains why that one answers late where the repeats, at 200 ms each (TCP_RTO_MIN
+in include/net/tcp.h), come to half of the time that is waited for it.
 
 One percent holds a loss-based flow to a dozen segments a round trip; at five percent it lives on timeouts. BBR bears
 more loss, and sends more of it.
@@ -42,10 +53,16 @@ black hole. Won't help: larger tcp_rmem and tcp_wmem; net.ipv4.tcp_retries2.
 Disproved if they are spurious (TCPDSACKRecv rises as fast as RetransSegs): then delay varies, and nothing is lost.`,
 	URL:   "https://www.rfc-editor.org/rfc/rfc5348#section-3.1",
 	Needs: []metric.Metric{metric.TCPRetransSegs, metric.TCPOutSegs, metric.TCPSynRetrans},
-	Uses: append([]metric.Metric{metric.DestinationLost, metric.DestinationSegs, metric.DestinationOwner},
-		evidence.FlowUses()...),
-	Params: []*check.Param{paramRetransWarn, paramRetransCritical, paramRetransSegments},
-	Run:    runRetransmits,
+	Uses: slices.Concat(
+		[]metric.Metric{
+			metric.DestinationLost, metric.DestinationSegs, metric.DestinationOwner, metric.DestinationAsked,
+		}, evidence.FlowUses(), evidence.RequestMetrics(),
+	),
+	Params: []*check.Param{
+		paramRetransWarn, paramRetransCritical, paramRetransSegments, paramRetransRepeats, paramRetransOwn,
+	},
+	Facts: []check.Fact{evidence.MostAnswers},
+	Run:   runRetransmits,
 }
 
 func runRetransmits(p *check.Pass) error {
@@ -61,11 +78,11 @@ func runRetransmits(p *check.Pass) error {
 	if err != nil {
 		return err
 	}
-	if sent.N.Below(p.Param(paramRetransSegments)) {
+	data := again.N.Minus(syns.N).Named("retransmitted segments, without SYNs")
+	if sent.N.Below(p.Param(paramRetransSegments)) && data.Below(p.Param(paramRetransRepeats)) {
 		p.Read(sent.N)
 		return nil
 	}
-	data := again.N.Minus(syns.N).Named("retransmitted segments, without SYNs")
 	share := data.Per(sent.N).Named("share of retransmitted segments")
 	p.Read(share)
 	if share.Below(p.Param(paramRetransWarn)) {
@@ -91,7 +108,7 @@ func runRetransmits(p *check.Pass) error {
 		Disproof: "TcpExtTCPDSACKRecv rises as fast as TcpRetransSegs: the repeats were needless, delay varies and " +
 			"nothing is lost",
 	}
-	if share.AtLeast(p.Param(paramRetransCritical)) {
+	if share.AtLeast(p.Param(paramRetransCritical)) && !sent.N.Below(p.Param(paramRetransSegments)) {
 		f.Severity = check.Critical
 	}
 	nameLossyDestination(p, &f, data)
@@ -108,6 +125,7 @@ func nameLossyDestination(p *check.Pass, f *check.Finding, data quantity.Value) 
 		if 2*top.N >= data.Number() && top.Side == "client" {
 			f.Subject = check.Subject{Kind: "destination", ID: top.Endpoint}
 			f.Notes = append(f.Notes, evidence.OwnersOf(p, top.Endpoint))
+			delaysAnswers(p, f, top.Endpoint, top.N)
 		}
 		return
 	}
@@ -134,5 +152,25 @@ func nameLossyDestination(p *check.Pass, f *check.Finding, data quantity.Value) 
 	f.Notes = append(f.Notes, evidence.OwnersOf(p, where))
 	if 2*top >= data.Number() {
 		f.Subject = check.Subject{Kind: "destination", ID: where}
+		delaysAnswers(p, f, where, top)
+	}
+}
+
+// leastTimeout is how long a segment waits until it is sent again without other news, in seconds (TCP_RTO_MIN in
+// include/net/tcp.h): exchanges of a few segments have none.
+const leastTimeout = 0.2
+
+// delaysAnswers says how much of the wait for a destination's answers the repeats are.
+func delaysAnswers(p *check.Pass, f *check.Finding, destination string, repeats float64) {
+	waits := evidence.Asking(p, destination) * p.Meta.Duration
+	if waits <= 0 {
+		return
+	}
+	own := quantity.Of("repeats, 0.2 s each", min(repeats*leastTimeout, waits), quantity.Seconds).
+		Per(quantity.Of("waiting for answers", waits, quantity.Seconds)).
+		Named("share of the wait for answers of %s, at most", destination)
+	f.Evidence = append(f.Evidence, own)
+	if own.AtLeast(p.Param(paramRetransOwn)) {
+		f.Facts = append(f.Facts, evidence.MostAnswers)
 	}
 }
