@@ -28,7 +28,8 @@ var (
 	}
 	paramRetransOwn = &check.Param{
 		Name: "own", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the time that connections wait for answers of the destination: with less, most of it has another cause",
+		Why: "of the time that connections wait for answers of the destination: with less, most of it has another " +
+			"cause",
 	}
 	paramRetransSegments = &check.Param{
 		Name: "segments", Default: 1000, Unit: quantity.Segments,
