@@ -113,6 +113,7 @@ func runRetransmits(p *check.Pass) error {
 		f.Severity = check.Critical
 	}
 	nameLossyDestination(p, &f, data)
+	evidence.Gone(p, &f, check.Resent)
 	p.Report(f)
 	return nil
 }
