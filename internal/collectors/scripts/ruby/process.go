@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
@@ -32,6 +33,10 @@ type Process struct {
 	data    []span            // of the file, that the process may write to
 	classes map[uint64]string // of Ruby's own, by the addresses of the variables that lead to them, then by their own
 	named   bool              // the classes are by their own addresses
+
+	began    bool // the virtual machine is there
+	searches int  // for it
+	searched time.Time
 
 	pthread place  // of a thread's pthread_t
 	symbols uint64 // address of the list of the names of methods; 0: not found

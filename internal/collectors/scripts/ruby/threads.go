@@ -1,12 +1,15 @@
 package ruby
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // ErrChanged says that a thread ran on while its stack was read, so that it cannot be told.
 var ErrChanged = errors.New("the thread ran on while its stack was read")
 
-// ErrNoThreads says that the threads of a virtual machine were not found: it has none before the first script, or is
-// of a version that is not known.
+// ErrNoThreads says that the threads of a virtual machine were not found: it was not begun for some seconds, or is of a
+// version that is not known.
 var ErrNoThreads = errors.New("its threads were not found: MRI 3.0 to 3.4 is known")
 
 // A Thread is one of Ruby's.
@@ -39,15 +42,45 @@ type place struct {
 	at    uint64
 }
 
-// Threads lists the threads of the main ractor. Ruby knows them by pthread_self(3), and ids says which numbers are
-// threads of the process.
-func (p *Process) Threads(ids func(int) bool) (list []Thread, err error) {
+// A program that was just started has no virtual machine yet. It is looked for so often, at these intervals at least: a
+// search takes some milliseconds.
+const (
+	maxSearches  = 50
+	searchPeriod = 100 * time.Millisecond
+)
+
+// start gives the address of the virtual machine, 0 where it was not begun yet.
+func (p *Process) start() (uint64, error) {
+	if p.began {
+		return p.read.Word(p.machine)
+	}
+	if time.Since(p.searched) < searchPeriod {
+		return 0, nil
+	}
+	if p.searches++; p.searches > maxSearches {
+		return 0, ErrNoThreads
+	}
+	p.searched = time.Now()
 	if p.machine == 0 {
 		p.machine = p.findMachine()
 	}
 	machine, err := p.read.Word(p.machine)
+	if err == nil {
+		_, _, err = p.mainThread(machine)
+	}
+	if err != nil {
+		return 0, nil // it begins
+	}
+	p.began = true
+	return machine, nil
+}
+
+// Threads lists the threads of the main ractor, none of a program that begins. Ruby knows them by pthread_self(3), and
+// ids says which numbers are threads of the process.
+func (p *Process) Threads(ids func(int) bool) (list []Thread, err error) {
+	machine, err := p.start()
 	if err != nil || machine == 0 {
-		return nil, ErrNoThreads
+		return nil, err
 	}
 	first, ractor, err := p.mainThread(machine)
 	if err != nil {
