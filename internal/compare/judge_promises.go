@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
@@ -44,7 +45,7 @@ func (d *Data) judgePromises(b, a *reading) {
 		}
 		for _, p := range f.Before.Promises {
 			x := Promised{Finding: f.Before.ID(), Promise: p}
-			d.judgePromise(&x, b, a)
+			d.judgePromise(&x, b, a, d.Outcome.Load == LoadMore && moreWasPromised(f.Before.Promises, b, a))
 			if still && x.Kept == BrokenBy {
 				x.By = "the finding is still there: " + f.After.Summary
 			}
@@ -53,7 +54,19 @@ func (d *Data) judgePromises(b, a *reading) {
 	}
 }
 
-func (d *Data) judgePromise(x *Promised, b, a *reading) {
+// moreWasPromised tells whether a fix was to bring more throughput, as clients ask again at once, and brought it: then
+// the load is not another one.
+func moreWasPromised(promises []check.Promise, b, a *reading) bool {
+	return slices.ContainsFunc(promises, func(p check.Promise) bool {
+		before, known := b.source.Estimate(p.Metric)
+		after, ok := a.source.Estimate(p.Metric)
+		return p.Metric == check.Throughput && known && ok && before.Mean > 0 &&
+			after.High*p.From/before.Mean >= p.To[0]
+	})
+}
+
+// judgePromise tells what became of a promise; promised is that the load grew as the fix was to make it.
+func (d *Data) judgePromise(x *Promised, b, a *reading, promised bool) {
 	before, known := b.source.Estimate(x.Metric)
 	after, ok := a.source.Estimate(x.Metric)
 	if !known || !ok || before.Mean <= 0 {
@@ -68,7 +81,7 @@ func (d *Data) judgePromise(x *Promised, b, a *reading) {
 		less, more = more, less // less is better, then more
 	}
 	switch {
-	case d.Outcome.Load == LoadMore || d.Outcome.Load == LoadLess:
+	case (d.Outcome.Load == LoadMore || d.Outcome.Load == LoadLess) && !promised:
 		x.Kept, x.By = OtherLoad, fmt.Sprintf("there is %s of it", d.Outcome.Load)
 	case less:
 		x.Kept = Surpassed
