@@ -64,15 +64,21 @@ func (p *Process) start() (uint64, error) {
 	if p.machine == 0 {
 		p.machine = p.findMachine()
 	}
-	machine, err := p.read.Word(p.machine)
-	if err == nil {
-		_, _, err = p.mainThread(machine)
-	}
-	if err != nil {
-		return 0, nil // it begins
-	}
-	p.began = true
+	machine, begun := p.begun()
+	p.began = begun
 	return machine, nil
+}
+
+// begun gives the address of the virtual machine, and whether it has its main thread already; 0 if not.
+func (p *Process) begun() (machine uint64, ok bool) {
+	machine, err := p.read.Word(p.machine)
+	if err != nil {
+		return 0, false
+	}
+	if _, _, err := p.mainThread(machine); err != nil {
+		return 0, false
+	}
+	return machine, true
 }
 
 // Threads lists the threads of the main ractor, none of a program that begins. Ruby knows them by pthread_self(3), and
