@@ -109,7 +109,7 @@ func runRetransmits(p *check.Pass) error {
 		Disproof: "TcpExtTCPDSACKRecv rises as fast as TcpRetransSegs: the repeats were needless, delay varies and " +
 			"nothing is lost",
 	}
-	if share.AtLeast(p.Param(paramRetransCritical)) && !sent.N.Below(p.Param(paramRetransSegments)) {
+	if share.AtLeast(p.Param(paramRetransCritical)) && sent.N.AtLeast(p.Param(paramRetransSegments)) {
 		f.Severity = check.Critical
 	}
 	nameLossyDestination(p, &f, data)

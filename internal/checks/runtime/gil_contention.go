@@ -29,9 +29,10 @@ Others that want to run wait for it, however many CPUs are idle: while the holde
 (sys.getswitchinterval) and 100 ms in Ruby. Threads that wait for the network or a file have given the lock away, and
 are no part of this.
 
-Measured: threads that stand in a futex(2) of the lock, looked at up to ten times a second; who has it meanwhile is what
-the profile of scripts shows. Ruby's is told from other waits by the method in which a thread stands. It is a warning where a program that serves nobody has a thread in line at any moment, and
-where requests to a server take long and owe it to this wait; else information.
+Measured: threads that stand in a futex(2) of the lock, looked at up to ten times a second; who has it meanwhile is
+what the profile of scripts shows. Ruby's is told from other waits by the method in which a thread stands. It is a
+warning where a program that serves nobody has a thread in line at any moment, and where requests to a server take
+long and owe it to this wait; else information.
 
 Fix: processes in place of threads (workers of gunicorn, uvicorn or puma, multiprocessing, ProcessPoolExecutor), or
 compute in code that gives the lock away (numpy, hashlib, zlib). Won't help: more threads or CPUs. Disproof: py-spy dump

@@ -179,8 +179,8 @@ func (pool *scriptPool) finding(
 	at := evidence.Culprits(w.Profile, w.Owners, most, nil)[0]
 	f := check.Finding{
 		Subject: check.Subject{Kind: "pool", ID: name}, Severity: check.Warning, Weight: queued.Number(),
-		Summary: fmt.Sprintf("all %s wait for nearly all of the time, most for %s at %s, while %s are in progress"+
-			oneOfThese, all.Text()+" of "+name, wait, at.Name(), r.InProgress.Text()),
+		Summary: fmt.Sprintf("all %s wait for nearly all of the time, most for %s at %s, while %s are in progress",
+			all.Text()+" of "+name, wait, at.Name(), r.InProgress.Text()),
 		Evidence: []quantity.Value{all, r.InProgress, queued, waited},
 		Facts:    factsOf(wait),
 		Notes:    []string{strings.Join(at.Path, " ← ")},
@@ -199,6 +199,7 @@ func (pool *scriptPool) finding(
 		pool.forEachOther(w, &f, wait)
 		return f
 	}
+	f.Summary += oneOfThese
 	evidence.WithoutThreads(p, &f, r.InProgress.Number()-all.Number())
 	return f
 }
@@ -222,11 +223,11 @@ func (pool *scriptPool) forEachOther(w *evidence.Waiting, f *check.Finding, wait
 	delete(others, wait)
 	meanwhile, hits := mostWaited(others)
 	if len(hits) == 0 {
+		f.Summary += oneOfThese
 		return
 	}
 	at := evidence.Culprits(w.Profile, w.Owners, hits, nil)[0]
 	stand := w.Threads("of them that wait for "+string(meanwhile)+" meanwhile, mean", evidence.Weigh(hits).Value)
 	f.Evidence = append(f.Evidence, stand)
-	f.Summary = strings.TrimSuffix(f.Summary, oneOfThese) + fmt.Sprintf("; who has it waits for %s at %s", meanwhile,
-		at.Name())
+	f.Summary += fmt.Sprintf("; who has it waits for %s at %s", meanwhile, at.Name())
 }

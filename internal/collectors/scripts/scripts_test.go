@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,12 +55,18 @@ os._exit(0)
 // start starts it below a command, and gives the command's pid.
 func start(t *testing.T, what string, under ...string) int {
 	t.Helper()
-	testenv.Need(t, testenv.Root, testenv.Tool("python3"))
-	file := filepath.Join(t.TempDir(), "program.py")
+	return startScript(t, program, "program.py", what, under, "python3")
+}
+
+// startScript runs a program in a file of that name, under other commands or none.
+func startScript(t *testing.T, program, base, what string, under []string, command ...string) int {
+	t.Helper()
+	testenv.Need(t, testenv.Root, testenv.Tool(command[0]))
+	file := filepath.Join(t.TempDir(), base)
 	if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := append(under, "python3", file, what)
+	args := slices.Concat(under, command, []string{file, what})
 	child := testenv.StartChild(t, exec.Command(args[0], args[1:]...))
 	child.Ready(t)
 	return child.PID
@@ -90,15 +97,8 @@ if (isMainThread) {
 
 func startNode(t *testing.T, what string, under ...string) int {
 	t.Helper()
-	testenv.Need(t, testenv.Root, testenv.Tool("node"))
-	file := filepath.Join(t.TempDir(), "program.js")
-	if err := os.WriteFile(file, []byte(nodeProgram), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := append(under, "node", "--no-turbo-inlining", file, what) // what is inlined is its caller's
-	child := testenv.StartChild(t, exec.Command(args[0], args[1:]...))
-	child.Ready(t)
-	return child.PID
+	// What is inlined is its caller's.
+	return startScript(t, nodeProgram, "program.js", what, under, "node", "--no-turbo-inlining")
 }
 
 // phpProgram is the same for PHP, until its input ends.
@@ -114,15 +114,7 @@ for (; !feof(STDIN); fgets(STDIN)) $argv[1] === 'work' ? turn() : rest();
 
 func startPHP(t *testing.T, what string, under ...string) int {
 	t.Helper()
-	testenv.Need(t, testenv.Root, testenv.Tool("php"))
-	file := filepath.Join(t.TempDir(), "program.php")
-	if err := os.WriteFile(file, []byte(phpProgram), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := append(under, "php", file, what)
-	child := testenv.StartChild(t, exec.Command(args[0], args[1:]...))
-	child.Ready(t)
-	return child.PID
+	return startScript(t, phpProgram, "program.php", what, under, "php")
 }
 
 // rubyProgram is the same for Ruby. Others of its threads sleep, wait for an item and want a mutex.
@@ -161,15 +153,7 @@ $stdin.read
 
 func startRuby(t *testing.T, what string, under ...string) int {
 	t.Helper()
-	testenv.Need(t, testenv.Root, testenv.Tool("ruby"))
-	file := filepath.Join(t.TempDir(), "program.rb")
-	if err := os.WriteFile(file, []byte(rubyProgram), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := append(under, "ruby", "--disable-gems", file, what)
-	child := testenv.StartChild(t, exec.Command(args[0], args[1:]...))
-	child.Ready(t)
-	return child.PID
+	return startScript(t, rubyProgram, "program.rb", what, under, "ruby", "--disable-gems")
 }
 
 // record samples a target for a while, and until it has used so many seconds of CPU time, and says what the kernel

@@ -13,7 +13,7 @@ func FuzzMemory(f *testing.F) {
 			return
 		}
 		p := &Process{
-			machine: 1, began: true, layout: layoutOf(minor & 7), classes: map[uint64]string{1: "Array"},
+			machine: 1, began: true, layout: layoutOf(minor & 7), variables: map[uint64]string{1: "Array"},
 			data: []span{{8, 64}}, methods: map[key]*method{}, cores: map[coreKey]string{},
 			read: func(at uint64, into []byte) error {
 				for i := range into { // the content, again and again

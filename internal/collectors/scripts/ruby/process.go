@@ -29,10 +29,11 @@ type Process struct {
 
 	read    memory.Reader
 	layout  layout
-	machine uint64            // address of the pointer to the virtual machine; 0: not found yet
-	data    []span            // of the file, that the process may write to
-	classes map[uint64]string // of Ruby's own, by the addresses of the variables that lead to them, then by their own
-	named   bool              // the classes are by their own addresses
+	machine uint64 // address of the pointer to the virtual machine; 0: not found yet
+	data    []span // of the file, that the process may write to
+	// names of Ruby's own classes, by the addresses of the variables that lead to them, and by their own; nil until one
+	// is asked for
+	variables, classes map[uint64]string
 
 	began    bool // the virtual machine is there
 	searches int  // for it
@@ -78,12 +79,12 @@ func Open(dir string, pid int) (*Process, error) {
 			continue
 		}
 		p := &Process{
-			read: memory.Of(pid), machine: at[machineName], classes: map[uint64]string{},
+			read: memory.Of(pid), machine: at[machineName], variables: map[uint64]string{},
 			methods: map[key]*method{}, cores: map[coreKey]string{},
 		}
 		for name, variable := range at {
 			if class := classVariable.FindStringSubmatch(name); class != nil {
-				p.classes[variable] = class[1]
+				p.variables[variable] = class[1]
 			}
 		}
 		if p.data, err = dataOf(f); err != nil {
@@ -171,14 +172,13 @@ func word32(b []byte, at int) uint32 { return binary.LittleEndian.Uint32(b[at:])
 
 // class gives the name of a class of Ruby's own, "" of any other.
 func (p *Process) class(at uint64) string {
-	if !p.named {
-		byAddress := map[uint64]string{}
-		for variable, name := range p.classes {
+	if p.classes == nil {
+		p.classes = map[uint64]string{}
+		for variable, name := range p.variables {
 			if class, err := p.read.Word(variable); err == nil && class != 0 {
-				byAddress[class] = name
+				p.classes[class] = name
 			}
 		}
-		p.classes, p.named = byAddress, true
 	}
 	return p.classes[at]
 }

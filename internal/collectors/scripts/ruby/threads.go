@@ -39,7 +39,7 @@ const (
 // A place is where the pthread_t of a thread is: an offset in it, or in what it has for the kernel's thread.
 type place struct {
 	found bool
-	at    uint64
+	at    int
 }
 
 // A program that was just started has no virtual machine yet. It is looked for so often, at these intervals at least: a
@@ -156,14 +156,12 @@ func (p *Process) thread(at uint64, text []byte, ids func(int) bool) Thread {
 		text = native[:]
 	}
 	if p.pthread.found {
-		if pthread, err := p.read.Word(t.native + p.pthread.at); err == nil {
-			t.ID = p.read.ThreadID(pthread, ids)
-		}
+		t.ID = p.read.ThreadID(word64(text, p.pthread.at), ids)
 		return t
 	}
 	for i := 0; i+word <= len(text); i += word {
 		if t.ID = p.read.ThreadID(word64(text, i), ids); t.ID != 0 {
-			p.pthread = place{true, uint64(i)}
+			p.pthread = place{true, i}
 			break
 		}
 	}
