@@ -299,6 +299,10 @@ func Causes() check.Causes {
 			Why: "the function is most of what the thread does",
 		},
 		{
+			Cause: "lock-held", Effect: "lock-contention",
+			Why: "what a pool's threads stand in is what the scheduler's events tell of one by one",
+		},
+		{
 			Cause: "gil-contention", Effect: "lock-held",
 			Why: "to the kernel the interpreter's lock is one like any other",
 		},

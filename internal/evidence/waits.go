@@ -104,6 +104,16 @@ func offCPU(p *check.Pass, match func(stacks.Sample) bool) (best *stacks.Profile
 	return best, best != nil
 }
 
+// Wakers say by which threads waits for a futex were ended, and where.
+func Wakers(p *check.Pass, on string) []string {
+	var out []string
+	for _, w := range hotcode.WakersOf(p.Recording, on, NamedCulprits) {
+		out = append(out, fmt.Sprintf("%s of the waits were ended at %s, most by thread %s",
+			quantity.Of("", w.Share, quantity.Ratio).Text(), cmp.Or(w.At, "an unknown place"), w.Thread))
+	}
+	return out
+}
+
 // OffCPUPaths gives where in the program threads wait for what matches, the longest first, as "62 %: a ← b ← c".
 func OffCPUPaths(p *check.Pass, match func(stacks.Sample) bool) []string {
 	prof, ok := offCPU(p, match)
@@ -157,11 +167,10 @@ func NameFunction(p *check.Pass, f *check.Finding, at ledger.Place) (native stri
 		}
 		return native
 	}
-	object, _, _ := strings.Cut(at.On, " ") // of a lock also who holds it
 	match := func(s stacks.Sample) bool {
 		what, on, _ := strings.Cut(s.Class, " ")
 		if at.Call == "futex" {
-			return (what == "futex" || what == "mutex") && on == object
+			return (what == "futex" || what == "mutex") && on == at.On
 		}
 		return at.Call != "" && what == at.Call
 	}

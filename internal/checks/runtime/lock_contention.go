@@ -6,7 +6,6 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
-	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -234,12 +233,7 @@ func (l *nativeLock) report(p *check.Pass, window, share, handedOn quantity.Valu
 	if known {
 		f.Evidence = append(f.Evidence, handedOn)
 	}
-	for _, w := range hotcode.WakersOf(p.Recording, l.on, evidence.NamedCulprits) {
-		f.Notes = append(f.Notes, fmt.Sprintf("%s of the waits were ended at %s, most by thread %s",
-			quantity.Of("", w.Share,
-				quantity.Ratio).Text(),
-			orUnknown(w.At), w.Thread))
-	}
+	f.Notes = append(f.Notes, evidence.Wakers(p, l.on)...)
 	l.conclude(p, f, window, share, waiters)
 }
 
@@ -292,13 +286,6 @@ func (l *nativeLock) harms(p *check.Pass, window, share, waiters quantity.Value,
 		return false
 	}
 	return share.AtLeast(p.Param(lockWarn))
-}
-
-func orUnknown(at string) string {
-	if at == "" {
-		return "an unknown place (no stack)"
-	}
-	return at
 }
 
 // lowest gives the lower of two confidences, of which the first may not be set.

@@ -30,16 +30,13 @@ the threads runs again.`,
 	Run:   runNativeDeadlock,
 }
 
-// heldBy is how the label "on" names a mutex's owner.
-const heldBy = " held by thread "
-
 // A lockWait is a thread that stands in a wait for a lock.
 type lockWait struct{ pid, tid, comm, lock, holder string }
 
 func runNativeDeadlock(p *check.Pass) error {
 	waits := map[string]lockWait{}
 	for _, s := range p.Gauge(metric.ThreadStillTime, "for", "mutex") {
-		lock, holder, ok := strings.Cut(s.Label("on"), heldBy)
+		lock, holder, ok := strings.Cut(s.Label("on"), metric.HeldBy)
 		if ok {
 			waits[s.Label("tid")] = lockWait{s.Label("pid"), s.Label("tid"), s.Label("comm"), lock, holder}
 		}

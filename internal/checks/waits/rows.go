@@ -161,10 +161,10 @@ func rows() []row {
 			url:  "https://man7.org/linux/man-pages/man2/futex.2.html",
 			is:   isOneOf(ledger.Lock),
 			what: func(p ledger.Place) string { return "waiting for the lock " + p.On },
+			more: ofHolders,
 			remedies: func(ledger.Place) []check.Remedy {
 				return []check.Remedy{{
-					Action: "See what the holder does with the lock (its line in this report, or gdb -p), and do it " +
-						"outside.",
+					Action: "See what the holder does while it has the lock (-v, or gdb -p), and do it outside.",
 					Risk:   "what the lock guards must stay guarded",
 					Effect: "time waited for the lock falls with the time it is held",
 				}}

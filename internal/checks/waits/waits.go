@@ -29,6 +29,8 @@ type row struct {
 	remedies func(ledger.Place) []check.Remedy
 	placebos []string
 	disproof func(*ledger.Pool, ledger.Place) string
+	// more adds what else is known; nil for nothing.
+	more func(*check.Pass, *ledger.Pool, ledger.Place, *check.Finding)
 	// blocks says that threads which stand there do no work at all, so that it is a warning whoever else is idle.
 	blocks bool
 	event  bool // as of [check.Check]
@@ -85,13 +87,17 @@ func (r row) check() *check.Check {
 	if r.contended {
 		list = append(list, waiters)
 	}
+	uses := []metric.Metric{
+		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
+		metric.ProcessCPU, metric.JVMInfo, metric.GoRuntime, metric.GoroutineProfileSamples,
+	}
+	if r.more != nil {
+		uses = append(uses, metric.FutexWakes)
+	}
 	return &check.Check{
 		Name: r.name, Stage: r.stage, Event: r.event, Doc: r.doc, URL: r.url,
-		Needs: []metric.Metric{metric.ThreadStateTime},
-		Uses: append([]metric.Metric{
-			metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
-			metric.ProcessCPU, metric.JVMInfo, metric.GoRuntime, metric.GoroutineProfileSamples,
-		}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
+		Needs:  []metric.Metric{metric.ThreadStateTime},
+		Uses:   append(uses, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 		Params: list,
 		Run:    func(p *check.Pass) error { return r.run(p, params{share, threads, occupied, request, waiters}) },
 	}
@@ -152,6 +158,9 @@ func (r row) finding(
 		Evidence:   []quantity.Value{share, threads, occupied},
 		Notes:      notes(pool, at),
 		Remedies:   r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(pool, at),
+	}
+	if r.more != nil {
+		r.more(p, pool, at, &f)
 	}
 	if native := evidence.NameFunction(p, &f, at); native != "" && r.contended {
 		f.Remedies = ofJVM(native)
@@ -235,6 +244,25 @@ func notes(pool *ledger.Pool, at ledger.Place) []string {
 		out = append(out, "system call: "+at.Call)
 	}
 	return append(out, "the pool's time: "+pool.Split())
+}
+
+// ofHolders adds to a finding about a lock who has it, what that is likely to be for, and where it is let go.
+func ofHolders(p *check.Pass, pool *ledger.Pool, at ledger.Place, f *check.Finding) {
+	var held []string
+	for _, h := range at.Holders {
+		held = append(held, fmt.Sprintf("%s for %s", h.Thread, quantity.Of("", h.Share, quantity.Ratio).Text()))
+	}
+	if held != nil {
+		f.Notes = append(f.Notes, "held by thread "+strings.Join(held, ", by ")+" of the time waited for it")
+	}
+	f.Notes = append(f.Notes, evidence.Wakers(p, at.On)...)
+	beside, seconds := pool.Sum(func(p ledger.Place) bool { return p.Part.Work() && p.Part != ledger.Lock })
+	const most = 0.5 // of what the pool does beside its waits for the lock: then it is what holders do, too
+	if busy := pool.Parts[ledger.User] + pool.Parts[ledger.System] + seconds; beside.Seconds > most*busy {
+		f.Remedies[0].Action = "Do outside of the lock what its holders do while they have it: most likely " +
+			beside.Call + " (" + strings.TrimSuffix(string(beside.Part)+" "+beside.On, " ") +
+			"), where the pool spends most of its other time."
+	}
 }
 
 // pids names the pool's processes, at most some.

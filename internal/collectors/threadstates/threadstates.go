@@ -284,7 +284,7 @@ func (s *source) ofFutex(p *place, at threadOf, c syscalls.Entry, tids map[int]b
 	if tid, isLock := s.lockHolder(at.pid, c, tids); isLock {
 		p.reason = forMutex
 		if tid != 0 {
-			p.on += " held by thread " + strconv.Itoa(tid)
+			p.on += metric.HeldBy + strconv.Itoa(tid)
 		}
 	}
 }

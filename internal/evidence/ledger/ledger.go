@@ -78,7 +78,19 @@ type Place struct {
 	Seconds float64 `json:"seconds"`
 	Threads int     `json:"threads"`         // that were seen there
 	Still   int     `json:"still,omitempty"` // of these stood there from the beginning of the window to its end
+	// Holders are the threads that had the lock while others waited for it, those that had it longest first, at most
+	// [shownHolders]; none where the lock does not say who has it.
+	Holders []Holder `json:"holders,omitempty"`
 }
+
+// A Holder is a thread that has a lock others wait for.
+type Holder struct {
+	Thread string  `json:"thread"` // its id
+	Share  float64 `json:"share"`  // of the time waited for the lock
+}
+
+// shownHolders bounds the holders of a lock that are kept: who has it less is none of those to look at first.
+const shownHolders = 3
 
 // A Pool are the threads of one name in processes of one program: pre-fork workers and sessions of a database are one.
 type Pool struct {
@@ -95,6 +107,7 @@ type Pool struct {
 
 	pids    map[string]bool
 	threads map[string]*times
+	holders map[string]map[string]float64 // for each lock, how long others waited for it while a thread had it
 }
 
 // A Ledger is the account of a target.
@@ -211,7 +224,7 @@ func (b *builder) pool(pid, comm string) *Pool {
 	if p == nil {
 		p = &Pool{
 			Program: program, Name: name, Parts: map[Part]float64{}, pids: map[string]bool{},
-			threads: map[string]*times{},
+			threads: map[string]*times{}, holders: map[string]map[string]float64{},
 		}
 		b.pools[key] = p
 	}
@@ -231,12 +244,42 @@ func (p *Pool) of(pid, tid string) *times {
 
 func (b *builder) sampled(rec *recording.Recording) {
 	for _, s := range rec.Gauge(metric.ThreadStateTime) {
-		t := b.pool(s.Label("pid"), s.Label("comm")).of(s.Label("pid"), s.Label("tid"))
+		p := b.pool(s.Label("pid"), s.Label("comm"))
+		t := p.of(s.Label("pid"), s.Label("tid"))
 		t.seen += s.Last()
-		if s.Label("state") != "running" {
-			t.sampled[placeOf(s)] += s.Last()
+		if s.Label("state") == "running" {
+			continue
 		}
+		at := placeOf(s)
+		if lock, holder, known := strings.Cut(at.on, metric.HeldBy); known && at.part == Lock {
+			at.on = lock
+			p.heldBy(lock, holder, s.Last())
+		}
+		t.sampled[at] += s.Last()
 	}
+}
+
+// heldBy counts time that was waited for a lock while a thread had it.
+func (p *Pool) heldBy(lock, holder string, seconds float64) {
+	if p.holders[lock] == nil {
+		p.holders[lock] = map[string]float64{}
+	}
+	p.holders[lock][holder] += seconds
+}
+
+// holdersOf gives a lock's holders, as of [Place.Holders].
+func (p *Pool) holdersOf(lock string) []Holder {
+	total := 0.0
+	var out []Holder
+	for thread, seconds := range inOrder(p.holders[lock], cmp.Compare) {
+		total += seconds
+		out = append(out, Holder{thread, seconds})
+	}
+	for i := range out {
+		out[i].Share /= total
+	}
+	slices.SortStableFunc(out, func(x, y Holder) int { return cmp.Compare(y.Share, x.Share) })
+	return out[:min(len(out), shownHolders)]
 }
 
 // traced adds the waits that the scheduler's events tell of.
@@ -396,6 +439,9 @@ func (p *Pool) close(window float64) {
 		}
 	}
 	for _, place := range places {
+		if place.Part == Lock {
+			place.Holders = p.holdersOf(place.On)
+		}
 		p.Places = append(p.Places, *place)
 	}
 	slices.SortFunc(p.Places, func(x, y Place) int {

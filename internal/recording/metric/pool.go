@@ -14,3 +14,6 @@ func PoolOf(comm string) string {
 	}
 	return pool
 }
+
+// HeldBy parts a mutex from its owner in the label on of [ThreadStateTime]: "0x5581 held by thread 12".
+const HeldBy = " held by thread "
