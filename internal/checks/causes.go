@@ -110,7 +110,6 @@ func Causes() check.Causes {
 			Why: "a loop that waits for an answer asks for nothing else meanwhile",
 		},
 		{Cause: "pool-exhausted", Effect: "held-requests", Why: "they wait inside it for what is lent out"},
-		{Cause: "file-lock-wait", Effect: "held-requests", Why: "they wait inside it for the lock on the file"},
 		{Cause: "lock-contention", Effect: "held-requests", Why: "they wait inside it for the lock"},
 		{Cause: "queue-bound", Effect: "held-requests", Why: "they wait inside it for room in the queue"},
 		{Cause: "pool-stuck", Effect: "held-requests", Why: "they wait inside it where the pool stands"},
@@ -144,6 +143,7 @@ func Causes() check.Causes {
 			Cause: "file-lock-wait", Effect: "slow-accept",
 			Why: "workers that wait for the lock accept nothing meanwhile",
 		},
+		{Cause: "slow-accept", Effect: "held-requests", Why: "requests wait in connections that are not accepted"},
 		{
 			Cause: "slow-accept", Effect: "accept-queue-overflow",
 			Why: "a queue from which hardly a connection is taken is full soon",
@@ -279,8 +279,8 @@ func Causes() check.Causes {
 			Why: "each step leaves the text before as garbage, half of all steps' bytes",
 		},
 		{
-			Cause: "interpreter-gc", Effect: "hot-code", If: evidence.OwnsCPU,
-			Why: "the collections run in whatever function makes objects",
+			Cause: "syscall-storm", Effect: "hot-code", If: evidence.OwnsCPU,
+			Why: "the hottest function is the one that makes the calls",
 		},
 		{
 			Cause: "gil-contention", Effect: "single-thread-bound",
@@ -305,10 +305,6 @@ func Causes() check.Causes {
 		{
 			Cause: "gil-contention", Effect: "lock-held",
 			Why: "to the kernel the interpreter's lock is one like any other",
-		},
-		{
-			Cause: "interpreter-gc", Effect: "gil-contention", If: evidence.OwnsCPU,
-			Why: "who collects has the interpreter's lock",
 		},
 		{
 			Cause: "program-start", Effect: "blocked-on-child", If: evidence.OwnsCPU,

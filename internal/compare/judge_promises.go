@@ -81,7 +81,7 @@ func (d *Data) judgePromise(x *Promised, b, a *reading, promised bool) {
 		less, more = more, less // less is better, then more
 	}
 	switch {
-	case (d.Outcome.Load == LoadMore || d.Outcome.Load == LoadLess) && !promised:
+	case !promised && d.otherLoad(x.Metric):
 		x.Kept, x.By = OtherLoad, fmt.Sprintf("there is %s of it", d.Outcome.Load)
 	case less:
 		x.Kept = Surpassed
@@ -92,6 +92,18 @@ func (d *Data) judgePromise(x *Promised, b, a *reading, promised bool) {
 	default:
 		x.Kept, x.By = BrokenBy, a.limit(x)
 	}
+}
+
+// otherLoad tells whether a number differs with the load. Where more was done with as much CPU time, the program was
+// asked for all that it could do, before and after, and what a request costs is not the load's doing.
+func (d *Data) otherLoad(metric string) bool {
+	used := d.number("cpu_used")
+	if metric != check.CPUPerRequest || d.Outcome.Load != LoadMore || used == nil || used.Before == nil ||
+		used.After == nil {
+		return d.Outcome.Load == LoadMore || d.Outcome.Load == LoadLess
+	}
+	const as = 1.25 // times as much or less: runs differ by that
+	return used.After.Mean > as*used.Before.Mean || used.Before.Mean > as*used.After.Mean
 }
 
 // relaxed tells whether clients do not always wait for an answer any more, as they did.

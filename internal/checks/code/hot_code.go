@@ -92,24 +92,25 @@ said, and where it is as much as a function would need, the check cannot be
 assessed.
 
 It is a warning where something waits for that code: a thread that does hardly
-anything else uses a CPU of its own, or waits for it behind others, or the
-program fills the CPUs that it may use, or most of the CPUs of a host that are
-full, or its threads wait for a CPU for longer than they run, or requests wait
-while no more than the same few threads run at a time, as with GOMAXPROCS. Where
-requests wait inside the program, a thread counts as full that is used for three
-quarters. It is a warning as well where nothing is full, and a piece of a
-server's work computes for long in that code: who asked waits that long, however
-idle the machine is. How long is at least the CPU time of the threads over their
-waits, and at least the CPU time over the segments with data that came on the
-server's ports; of a child for which its parent waits, the CPU time of those
-that ended, over how many there are at most. Below that it is a fact. It is a
-fact too of programs that compress, compile, encode or compute checksums for
-nobody who waits: such a job uses what it is given. It is one of a function that
-nearly all of the program's work goes through and that has its time in many
-calls, as the handler of a server has at full load. And where most of the time
-goes into writing answers, and into the kernel's work on sockets, waits and
-wake-ups, it is what any server does. What else a function asks of the kernel,
-such as files, memory or new processes, is its own.
+anything else uses a CPU of its own, or waits for it behind others, or a
+goroutine that runs, or waits for the collector or a file, whenever one looks,
+or the program fills the CPUs that it may use, or most of the CPUs of a host
+that are full, or its threads wait for a CPU for longer than they run, or
+requests wait while no more than the same few threads run at a time, as with
+GOMAXPROCS. Where requests wait inside the program, a thread counts as full that
+is used for three quarters. It is a warning as well where nothing is full, and a
+piece of a server's work computes for long in that code: who asked waits that
+long, however idle the machine is. How long is at least the CPU time of the
+threads over their waits, and at least the CPU time over the segments with data
+that came on the server's ports; of a child for which its parent waits, the CPU
+time of those that ended, over how many there are at most. Below that it is a
+fact. It is a fact too of programs that compress, compile, encode or compute
+checksums for nobody who waits: such a job uses what it is given. It is one of a
+function that nearly all of the program's work goes through and that has its
+time in many calls, as the handler of a server has at full load. And where most
+of the time goes into writing answers, and into the kernel's work on sockets,
+waits and wake-ups, it is what any server does. What else a function asks of the
+kernel, such as files, memory or new processes, is its own.
 
 Fix: do less of it: another algorithm, an answer that is kept, work that is left
 out. Where one thread is full, more threads for it. Won't help: more CPUs for one
@@ -125,7 +126,8 @@ or the work done in a second stays the same when the function is made cheaper.`,
 		metric.ThreadSwitches,
 		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadRunDelay, metric.ListenerSegments,
 		metric.TCPPassiveOpens, metric.ConnectionTurns, metric.ProcessChildrenCPU, metric.ProcessStart, metric.Forks,
-		metric.ListenerOwes, metric.DatabaseStatementTime, metric.DatabaseSessionTime,
+		metric.ListenerOwes, metric.DatabaseStatementTime, metric.DatabaseSessionTime, metric.GoroutineProfileSamples,
+		metric.GoRuntime, metric.WallProfileSamples, metric.ScriptWallProfileSamples,
 	},
 	Params: []*check.Param{
 		hotShare, hotLeast, hotOfLimit, hotThread, hotFull, hotPart, hotWaiting, hotTraffic, hotAll, hotSpread, hotDark,

@@ -170,6 +170,9 @@ func hotFullHarm(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
 	if isFew {
 		return few
 	}
+	if goroutine, ok := hotInGoroutine(p); ok {
+		return goroutine
+	}
 	busy, part, known := evidence.OfHost(p, t.used)
 	if !known {
 		return harm
@@ -253,6 +256,18 @@ func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok 
 		}
 	}
 	return harm, harm.thread
+}
+
+// hotInGoroutine finds the goroutine that does the program's work and has no time left.
+func hotInGoroutine(p *check.Pass) (harm hotHarm, ok bool) {
+	g, ok := evidence.BusiestGoroutine(p)
+	if !ok || g.Runs.Below(p.Param(hotLeast)) || g.Works.Number() < p.Param(hotThread).Number() {
+		return harm, false
+	}
+	return hotHarm{
+		text: "goroutine " + g.Name + " works all the time", capacity: g.Works.Number(), thread: true,
+		evidence: []quantity.Value{g.Works, g.Runs},
+	}, true
 }
 
 // hotRuntime names the runtime of scripts that a thread is of; empty where the code is no script's.

@@ -111,15 +111,22 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 	}
 	evidence.WithoutThreads(p, &f, queue.Number())
 	refused(p, &f, address)
+	meanwhile(p, l, work, &f)
+	return f, true
+}
+
+// meanwhile says what the program's threads do instead of accepting; work is the pool with most work, nil for none.
+func meanwhile(p *check.Pass, l *ledger.Ledger, work *ledger.Pool, f *check.Finding) {
+	standing := ""
 	if w, err := evidence.WaitingOf(p); err == nil {
-		if what := w.Standing(); what != "" {
-			f.Summary += "; its threads " + what
-		}
+		standing = w.Standing()
+	}
+	if standing != "" {
+		f.Summary += "; its threads " + standing
 	}
 	if work == nil {
-		f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections, or "+
-			"each worker keeps a connection on which nobody asks (a shorter keep-alive frees it)")
-		return f, true
+		keptByIdle(l, f)
+		return
 	}
 	place, waits := work.Sum(func(at ledger.Place) bool { return at.Part.Work() })
 	if waits == 0 {
@@ -127,7 +134,34 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 	}
 	f.Notes = append(f.Notes, fmt.Sprintf("its threads with work: %s: %s, most in %s", work.Who(), work.Split(),
 		cmp.Or(place.On, place.Call, string(place.Part))))
-	return f, true
+	const most = 0.8 // of the time with work: the rest is of those that begin and end
+	if standing == "" && place.Asked() && place.Seconds >= most*work.Working() {
+		f.Summary += "; its threads wait for answers of " + place.On + " meanwhile"
+	}
+}
+
+// keptByIdle says what holds back a program without work: its workers, if each of them keeps a connection on which
+// nobody asks, else a limit of its own. None of them can be waiting to accept, as there always is what to accept.
+func keptByIdle(l *ledger.Ledger, f *check.Finding) {
+	for _, pool := range l.Pools {
+		workers := quantity.Of("waited for the next request of a client", pool.Parts[ledger.Request], quantity.Seconds).
+			Per(quantity.Of("window", l.Window, quantity.Seconds)).As(quantity.Threads).
+			Named("threads of %s that wait for the next request of a client that is connected", pool.Title())
+		const most = 0.8 // of the pool's time: the rest is of those that start, watch over the others, or serve
+		if pool.Parts[ledger.Request] < most*pool.Wall {
+			continue
+		}
+		f.Summary += fmt.Sprintf("; %s of %s each keep a connection on which nobody asks", workers.Text(), pool.Title())
+		f.Evidence = append(f.Evidence, workers)
+		f.Remedies = append([]check.Remedy{{
+			Action: "close connections on which nobody asks sooner (KeepAliveTimeout, keep-alive), or keep them " +
+				"without a worker each (mpm_event, asynchronous workers)",
+			Risk:   "a client that asks again later connects anew",
+			Effect: "a worker is free as soon as it has answered",
+		}}, f.Remedies...)
+		return
+	}
+	f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections")
 }
 
 // refused makes it critical where connections are refused now. At a full socket of AF_UNIX connect() fails, or blocks.

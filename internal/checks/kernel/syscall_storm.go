@@ -76,7 +76,8 @@ Disproof: strace -f -c -p PID (it slows the program by far) counts few calls, or
 	Params: []*check.Param{
 		evidence.ParamSystemLevel, stormShare, stormCost, stormRate, stormBytes, stormErrors,
 	},
-	Run: runSyscallStorm,
+	Facts: []check.Fact{evidence.OwnsCPU},
+	Run:   runSyscallStorm,
 }
 
 // A storm is the system call with most of a process's system time.
@@ -88,6 +89,7 @@ type storm struct {
 	share  quantity.Value // of the process's samples in the kernel
 	system quantity.Value // share of the process's samples that are in the kernel
 	cost   quantity.Value // CPUs
+	owns   bool           // most of the process's CPU time is in the call or in the C library's function for it
 }
 
 func runSyscallStorm(p *check.Pass) error {
@@ -184,10 +186,23 @@ func stormOf(p *check.Pass, h *hotcode.Host, pid, comm string) (s storm, ok bool
 	s.system = quantity.Of("in the kernel", float64(kernel.Total().Count), evidence.Samples).
 		Per(quantity.Of("all", float64(all.Total().Count), evidence.Samples)).
 		Named("system time, share of the CPU time of %s", evidence.PIDName(pid, comm))
+	inCall := all.Filter(func(x stacks.Sample) bool { return hotcode.Entry(all, x) == call || s.wraps(all, x) }).Total()
+	s.owns = float64(inCall.Count) >= mostOfCPU*float64(all.Total().Count)
 	s.cost = quantity.Of("CPU time", (float64(s.samples.Total().Value)+parts[call]*float64(way.Value))/1e9,
 		quantity.Seconds).
 		Per(quantity.Of("window", h.Duration.Seconds(), quantity.Seconds)).As("CPUs").Named("CPU time in %s", call)
 	return s, true
+}
+
+// mostOfCPU is the share of a process's samples from which on its hottest function is the one that makes the call.
+const mostOfCPU = 0.5
+
+// wraps tells whether a sample is in the C library's function of the call's name: what a way into the kernel costs is
+// seen there, too.
+func (s *storm) wraps(prof *stacks.Profile, x stacks.Sample) bool {
+	return slices.ContainsFunc(x.Stack, func(i int) bool {
+		return prof.Frames[i].Kind != stacks.Kernel && strings.TrimLeft(prof.Frames[i].Name, "_") == s.name()
+	})
 }
 
 // callParts gives each system call's part of the calls that were counted, by its name with parentheses. It is empty
@@ -309,6 +324,9 @@ func (s *storm) report(p *check.Pass) {
 		f.Remedies[0].Action = "Nothing, if each call has a message of its own. Else gather several into one: " +
 			"writev, sendmmsg, pipelining."
 		f.Placebos = nil
+	}
+	if s.owns {
+		f.Facts = append(f.Facts, evidence.OwnsCPU)
 	}
 	s.assessCalls(p, &f)
 	p.Report(f)

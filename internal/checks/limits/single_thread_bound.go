@@ -3,8 +3,6 @@ package limits
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -194,34 +192,17 @@ func narrowest(p *check.Pass, used quantity.Value) (n narrow) {
 	return n
 }
 
-// fullGoroutine finds the goroutine that runs whenever one looks. Those that are ready to run look the same: where a
-// second one is, they queue for a thread, and none of them is full.
+// fullGoroutine finds the goroutine that runs whenever one looks.
 func fullGoroutine(p *check.Pass, used quantity.Value) (n narrow, ok bool) {
-	w, err := evidence.WaitingOf(p)
-	if err != nil || w.Event != stacks.Goroutine || used.Number() <= 0 {
+	g, ok := evidence.BusiestGoroutine(p)
+	if !ok || used.Number() <= 0 {
 		return n, false
 	}
-	runs := w.Filter(func(s stacks.Sample) bool { return s.State == stacks.Running && s.Thread >= 0 })
-	byThread, all := map[int]float64{}, 0.0
-	for _, s := range runs.Samples {
-		byThread[s.Thread] += float64(s.Value) / 1e9
-		all += float64(s.Value) / 1e9
-	}
-	if all >= 2*w.Duration.Seconds() {
-		return n, false
-	}
-	for _, at := range slices.Sorted(maps.Keys(byThread)) {
-		share := quantity.Of("it runs", byThread[at], quantity.Seconds).
-			Per(quantity.Of("window", w.Duration.Seconds(), quantity.Seconds)).As(quantity.CPUs).
-			Named("CPUs used or waited for by goroutine %s", w.Profile.Threads[at].Name)
-		if share.Number() > n.wants.Number() {
-			n.PID, n.wants = p.Meta.Target.PID, share
-			n.text = "goroutine " + w.Profile.Threads[at].Name + " runs all the time"
-			n.more = "goroutines that do this, one for each CPU"
-			n.part = share.Per(used).As(quantity.Ratio).Named("of the target's CPU time, at most")
-		}
-	}
-	return n, n.text != "" && n.wants.AtLeast(p.Param(paramSingleFull))
+	n.PID, n.wants = p.Meta.Target.PID, g.Runs
+	n.text = "goroutine " + g.Name + " runs all the time"
+	n.more = "goroutines that do this, one for each CPU"
+	n.part = g.Runs.Per(used).As(quantity.Ratio).Named("of the target's CPU time, at most")
+	return n, n.wants.AtLeast(p.Param(paramSingleFull))
 }
 
 // idleCPUs are those that the target may use and that nobody uses.

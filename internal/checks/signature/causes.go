@@ -42,13 +42,8 @@ func HotCodeEdges() (out check.Causes) {
 	return out
 }
 
-// mayBeHot tells signatures of the code's stage that a CPU profile shows.
-func (s *signature) mayBeHot() bool {
-	return s.stage() == check.Code && s.measuresCPU()
-}
-
 func (s *signature) hotCodeEdges() (out check.Causes) {
-	if !s.mayBeHot() {
+	if !s.measuresCPU() {
 		return nil
 	}
 	if !slices.Contains(s.Explains, "hot-code") {

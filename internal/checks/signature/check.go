@@ -326,6 +326,7 @@ type verdict struct {
 	worst *measure         // nil where the target did too little for a share
 	rest  []quantity.Value // the shares of the other clauses
 	marks []check.Mark
+	owns  bool // a clause tells that most of the CPU time is this code's
 }
 
 // run reports the worst of the rows that apply. Where none of them can be assessed, the first says why. So does that of
@@ -374,7 +375,7 @@ func (s *signature) report(p *check.Pass, v *verdict, all []*signature) {
 	f := v.worst.finding(p, v.row)
 	f.Evidence = append(f.Evidence, v.rest...)
 	f.Marks = v.marks
-	if v.worst.ownsCPU(p) {
+	if v.owns {
 		f.Facts = append(f.Facts, evidence.OwnsCPU)
 	}
 	if e := stacks.Event(v.worst.clause.Event); v.row.mayBeGarbage() && (e == stacks.CPU || e == stacks.Alloc) {
@@ -404,23 +405,29 @@ func (s *signature) judged(p *check.Pass, thresholds []limits, all []*signature)
 		if m == nil {
 			continue
 		}
-		if s.of == nil || m.matched.Count > 0 { // of the other runtimes only what is there
-			p.Read(m.share)
-		}
-		m.judge(p, thresholds[i])
-		v.marks = append(v.marks, evidence.MarksOf(stacks.Event(w.Event), m.hits)...)
-		other := m
-		if v.worst == nil || m.severity > v.worst.severity {
-			v.worst, other = m, v.worst
-		}
-		if other != nil && (other.matched.Count > 0 || !s.runsScripts()) {
-			v.rest = append(v.rest, other.share)
-		}
+		v.add(p, m, thresholds[i])
 	}
 	if !assessed {
 		return nil, first
 	}
 	return v, nil
+}
+
+// add judges what a clause measured, and keeps the worst.
+func (v *verdict) add(p *check.Pass, m *measure, l limits) {
+	if v.row.of == nil || m.matched.Count > 0 { // of the other runtimes only what is there
+		p.Read(m.share)
+	}
+	m.judge(p, l)
+	v.owns = v.owns || m.ownsCPU(p)
+	v.marks = append(v.marks, evidence.MarksOf(stacks.Event(m.clause.Event), m.hits)...)
+	other := m
+	if v.worst == nil || m.severity > v.worst.severity {
+		v.worst, other = m, v.worst
+	}
+	if other != nil && (other.matched.Count > 0 || !v.row.runsScripts()) {
+		v.rest = append(v.rest, other.share)
+	}
 }
 
 // mayBeGarbage tells signatures of Java code that an allocation profile shows, or may show as well as a CPU profile.

@@ -29,7 +29,7 @@ table. Waits for the log, for pages and for the binary log are none of these. Th
 statements wait. Tried with MariaDB 10.11; who holds the lock is not known from outside.
 
 Fix: end the transaction before its client does anything else; change the rows that all want last in it. Won't help: more
-connections. Disproof: information_schema.INNODB_LOCK_WAITS has no rows, several times.`,
+connections. Disproof: SHOW PROCESSLIST has no statement that waits for a lock, several times.`,
 	URL:    "https://mariadb.com/kb/en/innodb-lock-modes/",
 	Needs:  []metric.Metric{metric.WaitProfileSamples},
 	Uses:   append([]metric.Metric{metric.TargetInfo}, evidence.RequestMetrics()...),
@@ -130,18 +130,11 @@ func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.
 		Evidence: []quantity.Value{
 			share, waiting, quantity.Of("sessions that were seen to wait", float64(len(w.threads)), sessions),
 		},
-		Remedies: []check.Remedy{{
-			Action: "Find the transaction that holds it, and have its client end it: before it asks somebody else, " +
-				"computes, or waits for a user.",
-			Command: check.Commandf("mariadb -e %s", "SELECT trx_mysql_thread_id, trx_started, trx_state, trx_query "+
-				"FROM information_schema.INNODB_TRX ORDER BY trx_started LIMIT 5"),
-			Risk:   "KILL of that id rolls its changes back",
-			Effect: "sessions that wait fall with the time for which the transaction is open",
-		}},
+		Remedies: []check.Remedy{w.remedy()},
 		Placebos: []string{
 			"More connections: they wait for the same lock.", "More CPUs or memory: who waits uses none.",
 		},
-		Disproof: "information_schema.INNODB_LOCK_WAITS has no rows, several times.",
+		Disproof: "SHOW PROCESSLIST has no statement that waits for a lock, several times.",
 	}
 	kinds := byTime(w.kinds)
 	for _, name := range kinds[:min(len(kinds), evidence.NamedCulprits)] {
@@ -152,6 +145,28 @@ func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.
 		f.Summary += ": " + statementOf(kinds[0])
 	}
 	return f
+}
+
+// remedy says how to find the holder. That of a row has a transaction, and that of a table need not have one.
+func (w *lockWaits) remedy() check.Remedy {
+	if w.table > w.row {
+		return check.Remedy{
+			Action: "Find who keeps the table, and end it: a transaction that has used it and is open, an ALTER TABLE, " +
+				"or FLUSH TABLES WITH READ LOCK, as backups do.",
+			Command: check.Commandf("mariadb -e %s", "SELECT id, command, time, state, info FROM "+
+				"information_schema.PROCESSLIST ORDER BY time DESC LIMIT 10"),
+			Risk:   "KILL of that id ends its session, and a backup with it",
+			Effect: "sessions that wait fall with the time for which the table is kept",
+		}
+	}
+	return check.Remedy{
+		Action: "Find the transaction that holds it, and have its client end it: before it asks somebody else, " +
+			"computes, or waits for a user.",
+		Command: check.Commandf("mariadb -e %s", "SELECT trx_mysql_thread_id, trx_started, trx_state, trx_query "+
+			"FROM information_schema.INNODB_TRX ORDER BY trx_started LIMIT 5"),
+		Risk:   "KILL of that id rolls its changes back",
+		Effect: "sessions that wait fall with the time for which the transaction is open",
+	}
 }
 
 // statementOf names the kind of statement that a function executes.

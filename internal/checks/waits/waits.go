@@ -56,7 +56,7 @@ func Checks(stage check.Stage) []*check.Check {
 			out = append(out, r.check())
 		}
 	}
-	for _, c := range []*check.Check{nativeDeadlock, databaseLock, statementLocks, sequentialScan} {
+	for _, c := range []*check.Check{nativeDeadlock, databaseLock, statementLocks, statementWait, sequentialScan} {
 		if c.Stage == stage {
 			out = append(out, c)
 		}

@@ -7,6 +7,7 @@ import "encoding/binary"
 const (
 	statusCount    = 0 // changes while it is written, when it is odd
 	statusXact     = 24
+	statusBegan    = 32 // when its statement did
 	statusDatabase = 48
 	statusUser     = 52
 	statusState    = 232
@@ -66,6 +67,29 @@ const (
 var kinds = [...]string{
 	"table", "table's end", "database", "page", "row", "row", "transaction", "row", "object", "advisory", "advisory",
 	"transaction",
+}
+
+// waitType names the upper byte of a wait event, as of pg_stat_activity (src/include/utils/wait_event.h): the same from
+// 14 to 18. Which event it is, is numbered anew in each version. Locks are told by the lock manager, and who has no
+// work is in no statement.
+func waitType(event uint32) string {
+	switch event >> 24 {
+	case 1:
+		return "LWLock"
+	case 4:
+		return "BufferPin"
+	case 6:
+		return "Client"
+	case 7:
+		return "Extension"
+	case 8:
+		return "IPC"
+	case 9:
+		return "Timeout"
+	case 10:
+		return "IO"
+	}
+	return ""
 }
 
 // conflicts are the modes that exclude each mode (LockConflicts in src/backend/storage/lmgr/lock.c), as bits; modes

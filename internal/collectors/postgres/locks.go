@@ -21,6 +21,7 @@ type server struct {
 	myProc, myStatus uint64
 	portal           uint64 // of ActivePortal; 0 where the symbol is missing
 	memory           uint64 // of CurrentMemoryContext; 0 where the symbol is missing
+	event            uint64 // of my_wait_event_info; 0 where the symbol is missing
 	is18             bool   // 18 or newer
 	// waitAt is where in a PGPROC its wait stands; 0 while no session has been seen to wait.
 	waitAt int

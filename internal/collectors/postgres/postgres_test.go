@@ -189,7 +189,40 @@ func testLocks(t *testing.T, server db) {
 	checkStates(t, rec, window)
 }
 
-// checkStates: six sessions wait, one is idle, one is idle in a transaction.
+// TestEvents: a session sleeps, and another one has no work.
+func TestEvents(t *testing.T) {
+	for _, bin := range servers(t) {
+		t.Run(filepath.Base(filepath.Dir(bin)), func(t *testing.T) { testEvents(t, startServer(t, bin)) })
+	}
+}
+
+func testEvents(t *testing.T, server db) {
+	other, sleeper := server.connect(t), server.connect(t)
+	sleeper.say(t, "SELECT pg_sleep(60);")
+	for range 100 {
+		if other.ask(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep';") == "1" {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	const window = time.Second
+	rec := collecttest.Once(t, open, server.pid, window)
+	got := map[string]string{}
+	for _, s := range rec.Gauge(metric.DatabaseWaitTime) {
+		got[s.Label("type")] = s.Label("statement")
+		if x := s.Last(); x < 0.5*window.Seconds() || x > 1.5*window.Seconds() {
+			t.Errorf("%v for %v s", s.Labels, x)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"Timeout": "SELECT pg_sleep(?)"}, got); diff != "" {
+		t.Errorf("waits (-want +got):\n%s", diff)
+	}
+	n := rec.Gauge(metric.DatabaseStatementAge)
+	if len(n) != 1 || n[0].Last() < window.Seconds()/2 || n[0].Last() > 60 {
+		t.Errorf("ages of statements: %v", n)
+	}
+}
+
 // TestPeers diagnoses a client of a server: the session that serves it waits, and so does another's.
 func TestPeers(t *testing.T) {
 	for _, bin := range servers(t) {
@@ -229,6 +262,7 @@ func testPeers(t *testing.T, server db) {
 	}
 }
 
+// checkStates: six sessions wait, one is idle, one is idle in a transaction.
 func checkStates(t *testing.T, rec *recording.Recording, window time.Duration) {
 	t.Helper()
 	for _, s := range rec.Gauge(metric.DatabaseSessionTime) {

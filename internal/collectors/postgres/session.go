@@ -30,7 +30,8 @@ func openServer(dir string, pid int) (*server, error) {
 		return nil, errNone
 	}
 	const proc, status, portal, current = "MyProc", "MyBEEntry", "ActivePortal", "CurrentMemoryContext"
-	wanted := []string{proc, status, portal, current, since14, since18}
+	const event = "my_wait_event_info"
+	wanted := []string{proc, status, portal, current, event, since14, since18}
 	symbols, err := files[0].Symbols(func(name string) bool { return slices.Contains(wanted, name) }, proc, status)
 	if err != nil {
 		return nil, err
@@ -40,7 +41,7 @@ func openServer(dir string, pid int) (*server, error) {
 	}
 	out := &server{
 		pid: pid, version: "14 to 17", states: statesOf14(), myProc: symbols[proc], myStatus: symbols[status],
-		portal: symbols[portal], memory: symbols[current],
+		portal: symbols[portal], memory: symbols[current], event: symbols[event],
 	}
 	if out.is18 = symbols[since18] != 0; out.is18 {
 		out.version, out.states = "18 or newer", statesOf18()
@@ -66,6 +67,8 @@ type glance struct {
 	client bool   // it serves one, or works for a query
 	state  string
 	xact   time.Time // when its transaction began; zero outside of one
+	began  time.Time // when its last statement began; zero without one
+	waits  string    // what its statement waits for, as of waitType; "" for nothing, or where that is not known
 }
 
 // errChanged says that a session changed what was read of it.
@@ -89,7 +92,20 @@ func (s *session) glance() (g glance, err error) {
 			break
 		}
 	}
+	if err == nil && g.state == active {
+		g.waits = s.waitsFor()
+	}
 	return g, err
+}
+
+// waitsFor reads what the session waits for; "" where that cannot be read, since nothing else depends on it.
+func (s *session) waitsFor() string {
+	at, err := s.read.Word(s.server.event)
+	var event [4]byte
+	if err != nil || s.server.event == 0 || s.read(at, event[:]) != nil {
+		return ""
+	}
+	return waitType(half(event[:], 0))
 }
 
 func (s *session) readStatus(at uint64, g *glance) error {
@@ -120,10 +136,17 @@ func (s *session) readStatus(at uint64, g *glance) error {
 	if n, states := half(b[:], statusState), s.server.states; int(n) < len(states) {
 		g.state = states[n]
 	}
-	if micros := int64(word(b[:], statusXact)); micros > 0 {
-		g.xact = epoch.Add(time.Duration(min(micros, maxMicros)) * time.Microsecond)
-	}
+	g.xact, g.began = timeAt(b[:], statusXact), timeAt(b[:], statusBegan)
 	return nil
+}
+
+// timeAt reads a time of the server; it is zero where there is none.
+func timeAt(b []byte, at int) time.Time {
+	micros := int64(word(b, at))
+	if micros <= 0 {
+		return time.Time{}
+	}
+	return epoch.Add(time.Duration(min(micros, maxMicros)) * time.Microsecond)
 }
 
 // epoch is where the server's times begin (src/include/datatype/timestamp.h), in microseconds; maxMicros is what a

@@ -133,8 +133,8 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 		metric.ThreadStateTime, metric.ThreadStillTime, metric.ScriptRuntime, metric.ScriptLockWait, metric.GoRuntime,
 		metric.ConnectionWaitTime, metric.DatabaseServer, metric.DatabaseSessionClient,
 		metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseFrontTime,
-		metric.DatabaseTransactionAge, metric.DatabaseStatementTime, metric.DatabaseScanTime,
-		metric.DatabaseScanPages, metric.DatabaseScanKept)
+		metric.DatabaseTransactionAge, metric.DatabaseStatementTime, metric.DatabaseWaitTime,
+		metric.DatabaseStatementAge, metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept)
 	set(policy{leave: asBuckets}, metric.RunQueueWaits, metric.RunQueueWaitSeconds)
 	syscall := []string{"syscall"}
 	set(policy{keep: syscall, each: syscall}, metric.SyscallCalls, metric.SyscallSeconds, metric.SyscallBytes)

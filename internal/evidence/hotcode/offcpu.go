@@ -180,7 +180,7 @@ var (
 	systemFunctions = []string{
 		"syscall.", "golang.org/x/sys/unix.", "internal/runtime/", "runtime.", "internal/poll.", "pthread_",
 		"__pthread", "__lll",
-		"__GI_", "[unknown]", "sem_wait", "futex",
+		"__GI_", "[unknown", "sem_wait", "futex",
 	}
 	startFunctions = []string{"runtime.goexit", "start_thread", "clone3", "_start", "__libc_start"}
 )

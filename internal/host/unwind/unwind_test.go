@@ -130,6 +130,28 @@ func TestWalk(t *testing.T) {
 	}
 }
 
+// TestWalkOnlySP: of a thread in a system call the frame pointer is not known. Functions that are left by it are found
+// by their calls.
+func TestWalkOnlySP(t *testing.T) {
+	testenv.Need(t, testenv.Tool("gcc"))
+	if runtime.GOARCH != "amd64" {
+		t.Skip("calls of arm64 leave no return address on the stack")
+	}
+	for name, flag := range map[string]string{
+		"keeps frame pointers": "-fno-omit-frame-pointer", "unoptimised": "-O0", "plain": "-O2",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, stack, p := dumped(t, nested(t, flag), 8192)
+			want, _ := Walk(r, stack, p.find)
+			r.OnlySP, r.FP, r.LR = true, 0, 0
+			got, whole := Walk(r, stack, p.find)
+			if diff := cmp.Diff(want, got); diff != "" || !whole {
+				t.Errorf("whole: %v, -by the frame pointer +by calls:\n%s", whole, diff)
+			}
+		})
+	}
+}
+
 // TestWalkShort: a part of the stack gives the inner part of the chain, and says that it is one.
 func TestWalkShort(t *testing.T) {
 	testenv.Need(t, testenv.Tool("gcc"))
@@ -378,6 +400,9 @@ func walkOver(t *testing.T, table *Table, pc uint64, stack []byte) {
 	addresses, _ := Walk(Registers{PC: pc, SP: 0x7000, FP: 0x7010}, stack, find)
 	if len(addresses) > MaxFrames || len(table.rules) > MaxFrames {
 		t.Fatalf("%d frames, %d rules", len(addresses), len(table.rules))
+	}
+	if addresses, _ = Walk(Registers{PC: pc, SP: 0x7000, OnlySP: true}, stack, find); len(addresses) > MaxFrames {
+		t.Fatalf("%d frames without a frame pointer", len(addresses))
 	}
 }
 

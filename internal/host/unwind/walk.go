@@ -147,6 +147,8 @@ func (w *walker) frame(r *rule) (at uint64, ok bool) {
 		at = w.SP
 	case r.base == baseFP && w.knowsFP:
 		at = w.FP
+	case r.base == baseFP && w.OnlySP && runtime.GOARCH == "amd64":
+		return w.frameOfCall(r)
 	default:
 		return 0, false
 	}
@@ -159,6 +161,48 @@ func (w *walker) frame(r *rule) (at uint64, ok bool) {
 	}
 	at, ok = w.word(at)
 	return at + uint64(r.added), ok
+}
+
+const (
+	// directCall is the instruction with a 32-bit distance to a function, which is 5 bytes long (Intel SDM 2A, CALL).
+	directCall, directCallSize = 0xe8, 5
+	// maxFrameWords bounds the search for a return address: a frame of 16 KiB is one with large buffers.
+	maxFrameWords = 2048
+)
+
+// frameOfCall finds the frame of a function that is left by its frame pointer, where that is not known, by the return
+// address: the first word of the stack behind a direct call of this function. One that was called through a pointer or
+// another file is not found.
+func (w *walker) frameOfCall(r *rule) (at uint64, ok bool) {
+	pc := w.PC
+	if !w.exact {
+		pc--
+	}
+	t, address, ok := w.find(pc)
+	if !ok || t == nil || r.loaded || r.ra.how != savedAt {
+		return 0, false
+	}
+	begin, ok := t.Function(address)
+	if !ok {
+		return 0, false
+	}
+	bias := pc - address // from the file's addresses to those of the process, in this file
+	for i := range uint64(maxFrameWords) {
+		returns, ok := w.word(w.SP + i*8)
+		if !ok {
+			return 0, false
+		}
+		if t.calls(returns-bias, begin) {
+			return w.SP + i*8 - uint64(r.ra.at), true
+		}
+	}
+	return 0, false
+}
+
+// calls tells whether what is before an address is a direct call of a function; both are in the file's terms.
+func (t *Table) calls(returns, function uint64) bool {
+	var code [directCallSize]byte
+	return t.read(returns-directCallSize, code[:]) && code[0] == directCall && returns+signed(code[1:]) == function
 }
 
 // byFramePointer leaves a function that keeps one: the caller's is where it leads, and the return address behind it. On

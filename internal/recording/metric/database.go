@@ -39,6 +39,17 @@ var (
 		"Time in the window that sessions of a server (pid) were in a statement and did not wait for a lock of another "+
 			"session, by the statement without literals. The series beyond the first 200 are left out.",
 		"pid", "statement")
+	DatabaseWaitTime = overWindow("database_wait_seconds", q.Seconds,
+		"process_vm_readv(2), *my_wait_event_info, sampled",
+		"The part of database_statement_seconds in which the session waited for something in the server, by the type of "+
+			"its wait event as pg_stat_activity has it: LWLock (a lock inside the server), BufferPin, Client, Extension, "+
+			"IPC (another process of the server, such as a standby's), Timeout (it sleeps) or IO. The series beyond the "+
+			"first 200 are left out.",
+		"pid", "type", "statement")
+	DatabaseStatementAge = overWindow("database_statement_age_seconds", q.Seconds,
+		"process_vm_readv(2), st_activity_start_timestamp of struct PgBackendStatus, sampled",
+		"How long the statements in which sessions of a server (pid) were had been running when they were looked at, "+
+			"mean: half of what they take, where all take as long.", "pid")
 	DatabaseScanTime = overWindow("database_scan_seconds", q.Seconds,
 		"process_vm_readv(2), struct PortalData, PlanState and HeapScanDescData, sampled",
 		"Time in the window that sessions of a server (pid) were in a statement which was reading a table from end to "+
