@@ -151,8 +151,8 @@ func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.
 func (w *lockWaits) remedy() check.Remedy {
 	if w.table > w.row {
 		return check.Remedy{
-			Action: "Find who keeps the table, and end it: a transaction that has used it and is open, an ALTER TABLE, " +
-				"or FLUSH TABLES WITH READ LOCK, as backups do.",
+			Action: "Find who keeps the table, and end it: a transaction that has used it and is open, an ALTER " +
+				"TABLE, or FLUSH TABLES WITH READ LOCK, as backups do.",
 			Command: check.Commandf("mariadb -e %s", "SELECT id, command, time, state, info FROM "+
 				"information_schema.PROCESSLIST ORDER BY time DESC LIMIT 10"),
 			Risk:   "KILL of that id ends its session, and a backup with it",
