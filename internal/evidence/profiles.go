@@ -39,9 +39,9 @@ func ProfileMetric(e stacks.Event) metric.Metric {
 		stacks.CPU: metric.CPUProfileSamples, stacks.Wall: metric.WallProfileSamples,
 		stacks.Alloc: metric.AllocProfileSamples, stacks.Script: metric.ScriptProfileSamples,
 		stacks.Waits:      metric.WaitProfileSamples,
-		stacks.ScriptWall: metric.ScriptWallProfileSamples,
-		stacks.Goroutine:  metric.GoroutineProfileSamples,
-		stacks.Lock:       metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
+		stacks.ScriptWall: metric.ScriptWallProfileSamples, stacks.Coroutine: metric.CoroutineProfileSamples,
+		stacks.Goroutine: metric.GoroutineProfileSamples,
+		stacks.Lock:      metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
 	}[e]
 }
 

@@ -41,10 +41,10 @@ func profileMetric(e stacks.Event) *metric.Gauge {
 		stacks.Script:     metric.ScriptProfileSamples,
 		stacks.Wall:       metric.WallProfileSamples,
 		stacks.Waits:      metric.WaitProfileSamples,
-		stacks.ScriptWall: metric.ScriptWallProfileSamples,
-		stacks.Goroutine:  metric.GoroutineProfileSamples,
-		stacks.Alloc:      metric.AllocProfileSamples,
-		stacks.Lock:       metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
+		stacks.ScriptWall: metric.ScriptWallProfileSamples, stacks.Coroutine: metric.CoroutineProfileSamples,
+		stacks.Goroutine: metric.GoroutineProfileSamples,
+		stacks.Alloc:     metric.AllocProfileSamples,
+		stacks.Lock:      metric.LockProfileSamples, stacks.OffCPU: metric.OffCPUProfileSamples,
 	}[e]
 }
 

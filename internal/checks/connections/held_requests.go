@@ -55,6 +55,9 @@ reads of a queue look the same, and are meant to. It is a warning where no
 thread waits for the next request or event meanwhile, and each that does
 something has several requests to serve: an event loop that sleeps, or waits
 for something else, in a handler. Threads that did not run once are not counted.
+It is a warning as well where most requests are coroutines of Python (asyncio, 3.11 to
+3.13) that wait for a lock, a semaphore or a pool that others have, for room in a
+queue, or sleep: their functions and lines are named.
 Where the program uses up its CPUs, or a thread of it a whole one, or always as
 many as its runtime lets run at once, requests wait for those, and this check is
 silent.
@@ -67,7 +70,8 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 	},
 	Uses: append([]metric.Metric{
 		metric.DestinationOwner, metric.TargetInfo, metric.OffCPUProfileSamples, metric.WaitProfileSamples,
-		metric.ScriptWallProfileSamples, metric.WallProfileSamples, metric.GoRuntime, metric.GoroutineProfileSamples,
+		metric.ScriptWallProfileSamples, metric.CoroutineProfileSamples, metric.WallProfileSamples,
+		metric.GoRuntime, metric.GoroutineProfileSamples,
 		metric.CPUsOnline, metric.TargetCPUs,
 		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime, metric.ThreadSwitches,
 	}, evidence.RequestMetrics()...),
@@ -101,8 +105,13 @@ func runHeldRequests(p *check.Pass) error {
 	}
 	if h.Share.AtLeast(p.Param(paramHeldShare)) {
 		f := heldFinding(p, h)
-		blockedLoop(p, l, h, &f)
-		evidence.WithoutThreads(p, &f, h.Share.Number()*h.InProgress.Number())
+		gone := h.Share.Number() * h.InProgress.Number()
+		if n, ok := heldCoroutines(p, h, &f); ok {
+			gone = n
+		} else {
+			blockedLoop(p, l, h, &f)
+		}
+		evidence.WithoutThreads(p, &f, gone)
 		p.Report(f)
 	}
 	return nil

@@ -207,15 +207,27 @@ func rows() []row {
 			doc: "Threads wait for files\n\n" +
 				"Reads that are not in memory, and writes that are to be on the disk, take the device's time." +
 				measured +
+				"Where none of it ends in the window, the file system or the device does not answer.\n" +
 				"\nFix: fewer and larger reads and writes, what is read often in memory, one sync for many records. " +
 				"Disproof:\n" +
 				"the device's latency is that of its data sheet and the reads are few.",
 			url: "https://man7.org/linux/man-pages/man2/read.2.html",
 			is:  isOneOf(ledger.Disk, ledger.File, ledger.Memory),
 			what: func(p ledger.Place) string {
-				return "waiting for " + cmp.Or(p.On, "the disk") + " in " + cmp.Or(p.Call, "a page fault")
+				what := "waiting for " + cmp.Or(p.On, "the disk") + " in " + cmp.Or(p.Call, "a page fault")
+				if p.Still > 0 {
+					what += ", which does not end"
+				}
+				return what
 			},
-			remedies: func(ledger.Place) []check.Remedy {
+			remedies: func(p ledger.Place) []check.Remedy {
+				if p.Still > 0 {
+					return []check.Remedy{{
+						Action: "Find out why it does not answer: dmesg for the device, fsfreeze, the server of a network " +
+							"file system; /proc/PID/stack of such a thread says where in the kernel it stands.",
+						Risk: "none", Effect: "the threads go on",
+					}}
+				}
 				return []check.Remedy{{
 					Action: "Read and write more at once, keep what is read often in memory, sync once for many " +
 						"records.",

@@ -37,6 +37,18 @@ func (r *pythonReader) stack(i int) ([]stacks.Frame, error) {
 
 func (r *pythonReader) wantsLock(_ int, address uint64) bool { return r.process.IsLock(address) }
 
+func (r *pythonReader) tasks() (list []task, whole bool, err error) {
+	found, whole, err := r.process.Coroutines()
+	for _, c := range found {
+		t := task{address: c.Address}
+		for _, call := range c.Calls {
+			t.calls = append(t.calls, frameOf(call))
+		}
+		list = append(list, t)
+	}
+	return list, whole, err
+}
+
 // changed gives [errChanged] for an interpreter's own error that says so.
 func changed(err, own error) error {
 	if errors.Is(err, own) {

@@ -49,7 +49,7 @@ func Collectors() []collect.Collector {
 			"thread, 20 of five; once 5 to 50 ms for each interpreter",
 		Provides: []metric.Metric{
 			metric.ScriptProfileSamples, metric.ScriptRuntime, metric.ScriptLockWait,
-			metric.ScriptWallProfileSamples,
+			metric.ScriptWallProfileSamples, metric.CoroutineProfileSamples,
 		},
 		Pace: collect.AtEnd,
 		Open: open,
@@ -104,7 +104,8 @@ type source struct {
 	// what threads of Python and Ruby do, those that wait too, and what event loops of Node.js and scripts of PHP wait
 	// for
 	waits  *stacks.Builder
-	frames []int // reused
+	tasks  *stacks.Builder // what coroutines of Python wait for
+	frames []int           // reused
 	lost   int64
 	first  bool // the pass that is the first
 }
@@ -118,6 +119,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	s := &source{
 		env: env, began: time.Now(), hz: env.Host.Facts().UserHZ, known: map[host.TaskID]bool{},
 		threads: map[host.TaskID]*thread{}, first: true, waits: stacks.NewBuilder(stacks.ScriptWall),
+		tasks: stacks.NewBuilder(stacks.Coroutine),
 	}
 	for i := range s.profiles {
 		s.profiles[i] = stacks.NewBuilder(stacks.Script)
@@ -168,7 +170,7 @@ func (s *source) open(pid int) (interpreter, error) {
 	dir := s.env.Host.Proc + "/" + strconv.Itoa(pid)
 	py, err := python.Open(dir, pid)
 	if err == nil {
-		return s.threaded(pid, &pythonReader{process: py}), nil
+		return s.python(pid, py), nil
 	}
 	if !errors.Is(err, python.ErrNone) {
 		return nil, err
@@ -195,6 +197,16 @@ func (s *source) open(pid int) (interpreter, error) {
 		return nil, err
 	}
 	return &nodeProcess{pid: pid, scripts: js, threads: map[int]*nodeThread{}, waits: time.Now()}, nil
+}
+
+// python makes a process of Python, whose coroutines are looked for where they are known.
+func (s *source) python(pid int, of *python.Process) *threadedProcess {
+	scripts := &pythonReader{process: of}
+	p := s.threaded(pid, scripts)
+	if of.KnowsCoroutines() {
+		p.tasks, p.lastTasks, p.nextTasks = scripts.tasks, time.Now(), time.Now().Add(taskPeriod)
+	}
+	return p
 }
 
 func (s *source) threaded(pid int, scripts reader) *threadedProcess {
@@ -283,6 +295,7 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 			"no process of the target runs Python (CPython), Ruby, Node.js or PHP", "")
 		a.Missing(metric.ScriptWallProfileSamples, recording.StatusUnsupported,
 			"no process of the target runs Python (CPython), Ruby, Node.js or PHP", "")
+		a.Missing(metric.CoroutineProfileSamples, recording.StatusUnsupported, noCoroutines, "")
 		return nil
 	}
 	a.None(metric.ScriptLockWait)
@@ -293,12 +306,17 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 		}
 	}
 	a.Profile(p)
-	if len(waits.Samples) > 0 {
-		waits.Engine, waits.Duration = p.Engine, p.Duration
-		a.Profile(waits)
+	for _, more := range []*stacks.Profile{waits, s.tasks.Profile()} {
+		if len(more.Samples) > 0 {
+			more.Engine, more.Duration = p.Engine, p.Duration
+			a.Profile(more)
+		}
 	}
 	return nil
 }
+
+// noCoroutines says why there is no profile of them.
+const noCoroutines = "no process of the target runs Python 3.11 to 3.13"
 
 // weighed gives each sample the CPU time that it stands for: that of its thread, over its samples. So the sums are
 // those that the kernel counted, however many threads were ready and had no CPU. What threads used that have ended, and

@@ -80,7 +80,7 @@ func WaitsOf(p *stacks.Profile, owners Owners) *Waits {
 	switch p.Event {
 	case stacks.Goroutine:
 		table = &goWaits
-	case stacks.ScriptWall:
+	case stacks.ScriptWall, stacks.Coroutine:
 		table = &scriptWaits
 	}
 	w := &Waits{p: p, event: p.Event, calls: waitOfFrames(p, table.calls), callers: waitOfFrames(p, table.callers)}

@@ -32,26 +32,33 @@ var scriptWaits = waitTable{
 			"py::WorkerThread.run:*anyio/_backends/*",
 			"RUBY:spawn_thread */puma/thread_pool.rb", "RUBY:wait_until_not_full */puma/thread_pool.rb",
 			"RUBY:start! */puma/thread_pool.rb", "RUBY:* */sidekiq/fetch.rb",
+			// Coroutines that run for as long as the server does.
+			"py::*serve_forever:*asyncio/base_events.py", "py::*:*aiohttp/web.py", "py::*:*hypercorn/*",
 		)},
 		{ForPool, ParsePatterns(
 			"py::*Semaphore.acquire:*threading.py", "py::*_get_conn:*urllib3/connectionpool.py",
 			"py::*:*sqlalchemy/pool/*", "py::*getconn:*psycopg_pool/*", "py::*get_connection:*redis/connection.py",
 			"py::*getconn:*psycopg2/pool.py",
+			"py::*Semaphore.acquire:*asyncio/locks.py", "py::*_acquire*:*asyncpg/pool.py",
+			"py::*:*httpcore/_async/*pool.py", "py::BaseConnector.*:*aiohttp/connector.py",
+			"py::*get_connection:*redis/asyncio/connection.py", "py::CapacityLimiter.acquire*:*anyio/*",
+			"py::Semaphore.acquire:*anyio/*", "py::Pool.*acquire:*aiomysql/pool.py",
 			"RUBY:pop */connection_pool/timed_stack.rb", "RUBY:*poll */connection_pool/queue.rb",
 			"RUBY:*acquire* */sequel/connection_pool/*",
 		)},
-		{ForSleep, ParsePatterns("RUBY:Kernel#sleep ruby:core")},
+		{ForSleep, ParsePatterns("RUBY:Kernel#sleep ruby:core", "py::sleep:*asyncio/tasks.py", "py::sleep:*anyio/*")},
 		{ForLock, ParsePatterns("PHP:session_start php:core", "PHP:flock php:core")}, // of a session's file
 		{ForLock, ParsePatterns(
+			"py::Lock.acquire:*asyncio/locks.py", "py::Lock.acquire:*anyio/*",
 			"RUBY:synchronize ruby:core", "RUBY:lock ruby:core", "RUBY:mon_enter ruby:core", "RUBY:enter ruby:core",
 		)},
 		{ForItem, ParsePatterns(
 			"RUBY:pop ruby:core", "RUBY:shift ruby:core", "RUBY:deq ruby:core",
-			"py::*get:*/queue.py", "py::*get:*multiprocessing/queues.py",
+			"py::*get:*/queue.py", "py::*get:*multiprocessing/queues.py", "py::Queue.get:*asyncio/queues.py",
 		)},
 		{ForQueue, ParsePatterns(
 			"RUBY:push ruby:core", "RUBY:enq ruby:core", "RUBY:<< ruby:core", "py::*put:*/queue.py",
-			"py::*put:*multiprocessing/queues.py",
+			"py::*put:*multiprocessing/queues.py", "py::Queue.put:*asyncio/queues.py",
 		)},
 		{ForFuture, ParsePatterns(
 			"py::*result:*concurrent/futures/_base.py", "py::*wait:*concurrent/futures/_base.py",
@@ -61,9 +68,11 @@ var scriptWaits = waitTable{
 			"py::*join:*threading.py", "py::*_wait_for_tstate_lock:*threading.py", "py::*Barrier.*:*threading.py",
 			"py::*_shutdown:*threading.py", "RUBY:Thread#join ruby:core", "RUBY:Thread#value ruby:core",
 		)},
+		{ForNetwork, ParsePatterns("py::Stream*:*asyncio/streams.py", "py::open_connection:*asyncio/streams.py")},
 		{ForNetwork, ParsePatterns("py::*:*/ssl.py")}, // OpenSSL calls read(2), as for a file
 		{ForWakeUp, ParsePatterns(
-			"py::*wait:*threading.py", "py::*wait_for:*threading.py", "RUBY:sleep ruby:core", "RUBY:wait ruby:core",
+			"py::*wait:*threading.py", "py::*wait_for:*threading.py", "py::*.wait*:*asyncio/locks.py",
+			"RUBY:sleep ruby:core", "RUBY:wait ruby:core",
 			"RUBY:Thread#stop ruby:core",
 		)},
 		{ForChild, ParsePatterns("py::*wait:*subprocess.py", "py::*communicate:*subprocess.py")},

@@ -59,7 +59,7 @@ func All() []Metric {
 		JVMFlag, JVMCode, JVMCodeFull, JVMAgent, JVMSwappedLibrary, JVMThread, JVMPools, JVMPoolAllocated, JVMStates,
 		JVMMonitorWaiters,
 		JVMDeadlock, JVMDumpSeconds, TypeCheckSamples,
-		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, GoroutineProfileSamples, ScriptWallProfileSamples, WaitProfileSamples, GoRuntime, AllocProfileSamples, LockProfileSamples,
+		CgroupDir, CgroupPressure, CPUProfileSamples, WallProfileSamples, GoroutineProfileSamples, ScriptWallProfileSamples, CoroutineProfileSamples, WaitProfileSamples, GoRuntime, AllocProfileSamples, LockProfileSamples,
 		OffCPUProfileSamples, HostCPUProfileSamples, ScriptProfileSamples, ScriptRuntime,
 		ScriptLockWait,
 		DatabaseServer, DatabaseSessionTime, DatabaseLockTime, DatabaseFrontTime, DatabaseTransactionAge, DatabasePasses,

@@ -142,6 +142,9 @@ var (
 	ScriptWallProfileSamples = overWindow("script_wall_profile_samples", q.Events, "profiles/script-wall.pb.gz",
 		"Samples of the profile of what all threads of Python and Ruby run or wait for, and what event loops of "+
 			"Node.js and scripts of PHP wait for but events, as functions of their scripts.")
+	CoroutineProfileSamples = overWindow("coroutine_profile_samples", q.Events, "profiles/coroutine.pb.gz",
+		"Samples of the profile of the coroutines of Python (asyncio) that stand at an await: a search of the "+
+			"interpreter's memory finds them, some times in the window.")
 	GoRuntime = info("go_runtime_info", "/proc/PID/exe (.go.buildinfo)",
 		"Programs in Go whose goroutines are in that profile, with the version of Go that built them.", "pid", "version")
 	AllocProfileSamples = overWindow("alloc_profile_samples", q.Events, "profiles/alloc.pb.gz",

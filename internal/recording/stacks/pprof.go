@@ -29,6 +29,7 @@ var units = map[Event]profile.ValueType{
 	Script:     {Type: "script-cpu", Unit: "nanoseconds"},
 	Waits:      {Type: "waits", Unit: "nanoseconds"},
 	ScriptWall: {Type: "script-wall", Unit: "nanoseconds"},
+	Coroutine:  {Type: "coroutine", Unit: "nanoseconds"},
 	Goroutine:  {Type: "goroutine", Unit: "nanoseconds"},
 	Wall:       {Type: "wall", Unit: "nanoseconds"},
 	OffCPU:     {Type: "off-cpu", Unit: "nanoseconds"},

@@ -24,8 +24,11 @@ const (
 	// ScriptWall is each thread of an interpreter in turn, as functions of its scripts. Of one that waits the innermost
 	// frame is the system call that it waits in. Of Node.js it is the event loop where that waits for no event.
 	ScriptWall Event = "script-wall"
-	OffCPU     Event = "off-cpu" // time not on a CPU, from switch to switch
-	Waits      Event = "waits"   // threads of a program that wait in a system call, whenever one looked
+	// Coroutine is each coroutine of Python that stands at an await, as functions of its scripts. A thread is a
+	// coroutine that no other one awaits, with a number of its own for an id, and its function for a name.
+	Coroutine Event = "coroutine"
+	OffCPU    Event = "off-cpu" // time not on a CPU, from switch to switch
+	Waits     Event = "waits"   // threads of a program that wait in a system call, whenever one looked
 )
 
 // A Kind is what sort of code a frame is.
@@ -96,5 +99,5 @@ type Profile struct {
 
 // Events lists all events, in the order in which reports show them.
 func Events() []Event {
-	return []Event{CPU, Script, HostCPU, Wall, Goroutine, ScriptWall, OffCPU, Waits, Lock, Alloc}
+	return []Event{CPU, Script, HostCPU, Wall, Goroutine, ScriptWall, Coroutine, OffCPU, Waits, Lock, Alloc}
 }

@@ -275,5 +275,6 @@ var eventTitles = map[stacks.Event]string{
 	stacks.CPU: "CPU", stacks.Script: "CPU, scripts", stacks.HostCPU: "CPU, all processes",
 	stacks.Wall: "wall clock", stacks.Goroutine: "goroutines", stacks.OffCPU: "off-CPU",
 	stacks.Waits: "waits", stacks.ScriptWall: "wall clock, scripts",
-	stacks.Lock: "locks", stacks.Alloc: "allocations",
+	stacks.Coroutine: "coroutines",
+	stacks.Lock:      "locks", stacks.Alloc: "allocations",
 }

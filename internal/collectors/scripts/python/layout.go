@@ -47,6 +47,13 @@ type layout struct {
 	kindShift                     uint
 
 	objectType, bytesSize, bytesData uint64
+
+	// In PyCoroObject: its frame, and the state of that, which is created while it has not begun, larger while it
+	// stands at an await, and not negative while it runs and at its end. coroutine is 0 where that is not known.
+	coroutine, coroutineState uint64
+	created                   int8
+	// In _PyInterpreterFrame: how many values are on its stack, and where its variables lie, which the stack is behind.
+	stackTop, locals uint64
 }
 
 // The structures of the versions that do not describe themselves. They are the same in all releases of one, and on
@@ -71,6 +78,7 @@ func layoutOf(v Version) (layout, bool) {
 		l.frame, l.isCFrame, l.inCFrame = 56, true, 8
 		l.previous, l.code, l.instruction, l.isPointer = 48, 32, 56, true
 		l.name, l.qualName, l.file, l.firstLine, l.lines, l.body, l.table = 120, 128, 112, 72, 136, 184, lineCounts
+		l.coroutine, l.coroutineState, l.created, l.stackTop, l.locals = 80, 75, -2, 64, 72
 	case 12:
 		l.interpreters, l.threads, l.threadID, l.nativeID = 40, 72, 136, 144
 		l.frame, l.isCFrame, l.inCFrame = 56, true, 0
@@ -78,6 +86,7 @@ func layoutOf(v Version) (layout, bool) {
 		l.owner, l.hasOwner = 70, true
 		l.name, l.qualName, l.file, l.firstLine, l.lines, l.body, l.table = 120, 128, 112, 68, 136, 192, lineCounts
 		l.ascii, l.compact = 40, 56
+		l.coroutine, l.coroutineState, l.created, l.stackTop, l.locals = 72, 67, -2, 64, 72
 	default:
 		return layout{}, false
 	}
@@ -120,6 +129,9 @@ func describedLayout(text []byte) (layout, Version, error) {
 		firstLine: word(code + 5), body: word(code + 9), table: lineCounts,
 		objectType: word(object + 1), bytesSize: word(bytesAt + 1), bytesData: word(bytesAt + 2),
 		state: word(bytesAt + 4), length: word(bytesAt + 5), ascii: word(bytesAt + 6), kindShift: shift,
+	}
+	if v.Minor == 13 { // not in the description: offsetof() of 3.13.0
+		l.coroutine, l.coroutineState, l.created, l.stackTop, l.locals = 72, 67, -3, 64, 72
 	}
 	l.compact = l.ascii + 16 // PyCompactUnicodeObject has a length and a pointer more
 	return l, v, l.check()

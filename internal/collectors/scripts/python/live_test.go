@@ -82,7 +82,7 @@ func pyenv() []string {
 	return dirs
 }
 
-func start(t *testing.T, interpreter string) (pid int, file string) {
+func startScript(t *testing.T, interpreter, script string) (pid int, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "lädt.py")
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
@@ -101,7 +101,7 @@ func TestStacks(t *testing.T) {
 }
 
 func testStacks(t *testing.T, interpreter string) {
-	pid, file := start(t, interpreter)
+	pid, file := startScript(t, interpreter, script)
 	p, err := python.Open("/proc/"+strconv.Itoa(pid), pid)
 	if err != nil {
 		switch v := filepath.Base(interpreter); {

@@ -81,6 +81,7 @@ func TestDescription(t *testing.T) {
 		previous: 8, code: 0, instruction: 56, owner: 70, isPointer: true, hasOwner: true,
 		name: 120, qualName: 128, file: 112, firstLine: 68, lines: 136, body: 200, table: lineCounts,
 		length: 16, state: 32, ascii: 40, compact: 56, kindShift: 2, objectType: 8, bytesSize: 16, bytesData: 32,
+		coroutine: 72, coroutineState: 67, created: -3, stackTop: 64, locals: 72,
 	}
 	got, version, err := describedLayout(words(0x030d00f0, of313))
 	if err != nil || version != (Version{3, 13}) {
@@ -94,6 +95,7 @@ func TestDescription(t *testing.T) {
 		of314[movedIn314(i)] = n
 	}
 	want.kindShift = 16
+	want.coroutine, want.coroutineState, want.created, want.stackTop, want.locals = 0, 0, 0, 0, 0 // not known
 	got, version, err = describedLayout(words(0x030e00f0, of314))
 	if err != nil || version != (Version{3, 14}) {
 		t.Fatalf("%v, %v", version, err)
@@ -175,6 +177,9 @@ func FuzzMemory(f *testing.F) {
 			if err == nil && len(calls) > maxDepth {
 				t.Errorf("%d calls", len(calls))
 			}
+		}
+		if l.coroutine != 0 {
+			p.suspended(8)
 		}
 	})
 }

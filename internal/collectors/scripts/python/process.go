@@ -29,10 +29,14 @@ type Process struct {
 	layout   layout
 	runtime  uint64 // address of _PyRuntime
 	codeType uint64 // address of PyCode_Type
-	codes    map[uint64]*code
-	tables   int // bytes that the lines of codes take
-	block    block
-	look     int // how often threads were listed
+	// The address of PyCoro_Type, 0 where the symbol is missing, and the process's directory in /proc.
+	coroutineType uint64
+	dir           string
+
+	codes  map[uint64]*code
+	tables int // bytes that the lines of codes take
+	block  block
+	look   int // how often threads were listed
 }
 
 // interpreterFile matches the names of the files that an interpreter is in: a library, or the program itself.
@@ -47,7 +51,7 @@ func Open(dir string, pid int) (*Process, error) {
 		return nil, err
 	}
 	for _, f := range files {
-		p := &Process{Version: versionOf(f.Base), read: memory.Of(pid), codes: map[uint64]*code{}}
+		p := &Process{Version: versionOf(f.Base), dir: dir, read: memory.Of(pid), codes: map[uint64]*code{}}
 		err := p.find(f)
 		if err == nil {
 			return p, nil
@@ -89,8 +93,9 @@ func versionOf(base string) (v Version) {
 // find looks up where the interpreter's data lie, and how they are laid out.
 func (p *Process) find(f memory.File) error {
 	const runtime, codeType, version = "_PyRuntime", "PyCode_Type", "Py_Version" // the last since 3.11
+	const coroutineType = "PyCoro_Type"
 	at, err := f.Symbols(func(name string) bool {
-		return name == runtime || name == codeType || name == version
+		return name == runtime || name == codeType || name == version || name == coroutineType
 	}, runtime, codeType)
 	if err != nil {
 		return err
@@ -98,7 +103,7 @@ func (p *Process) find(f memory.File) error {
 	if at[runtime] == 0 || at[codeType] == 0 {
 		return ErrNone
 	}
-	p.runtime, p.codeType = at[runtime], at[codeType]
+	p.runtime, p.codeType, p.coroutineType = at[runtime], at[codeType], at[coroutineType]
 	return p.choose(at[version])
 }
 

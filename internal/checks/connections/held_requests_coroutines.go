@@ -1,0 +1,110 @@
+package connections
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
+)
+
+// byNobodysDesign are what coroutines wait for that no long poll does: one of the program's own, which others have, or
+// a time that it has set itself. The text says what they do.
+var byNobodysDesign = map[hotcode.Wait]string{
+	hotcode.ForLock: "wait for a lock", hotcode.ForPool: "wait for a connection or a turn that others have",
+	hotcode.ForQueue: "wait for room in a queue", hotcode.ForSleep: "sleep",
+}
+
+// heldCoroutines says in which coroutines the requests are that wait in an event loop of Python, and makes it a warning
+// where most of them are in the program's own hand. waiting is how many are.
+func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (waiting float64, ok bool) {
+	prof, ok := p.Ranked(stacks.Coroutine)
+	if !ok || prof.Duration <= 0 {
+		return 0, false
+	}
+	w := evidence.Waiting{Profile: prof, Owners: hotcode.OwnersOf(p.Recording)}
+	w.Waits = hotcode.WaitsOf(prof, w.Owners)
+	hits := map[hotcode.Wait][]evidence.Hit{}
+	for _, s := range prof.Samples {
+		wait, at := w.Waits.Of(s)
+		hits[wait] = append(hits[wait], evidence.Hit{Sample: s, At: at})
+	}
+	wait, most := longest(hits)
+	n := coroutines(&w, byNobodysDesign[wait], most)
+	if n.Per(h.InProgress).Number() < p.Param(paramHeldShare).Number() {
+		f.Notes = append(f.Notes, others(&w, hits)...)
+		return 0, false
+	}
+	at := evidence.Culprits(prof, w.Owners, most, nil)[0]
+	f.Severity, f.Confidence = check.Warning, check.High
+	f.Evidence = append(f.Evidence, n)
+	f.Notes = append(f.Notes, strings.Join(at.Path, " ← "))
+	f.Marks = evidence.MarksOf(stacks.Coroutine, most)
+	f.Summary = fmt.Sprintf("%s in progress at any moment; each takes %s and more: %s %s at %s",
+		h.InProgress.Text(), h.Each.Text(), n.Text(), byNobodysDesign[wait], at.Name())
+	delete(hits, wait)
+	if holder, others := longest(hits); wait != hotcode.ForSleep && others != nil {
+		what := evidence.Culprits(prof, w.Owners, others, nil)[0]
+		f.Evidence = append(f.Evidence, coroutines(&w, byNobodysDesign[holder]+" meanwhile", others))
+		f.Summary += fmt.Sprintf("; others %s at %s meanwhile", byNobodysDesign[holder], what.Name())
+	}
+	f.Remedies[0] = coroutineRemedy(wait, f.Remedies[0].Effect)
+	f.Disproof = "another second finds the coroutines elsewhere (asyncio.all_tasks() and Task.print_stack())"
+	return n.Number(), true
+}
+
+// others say where coroutines stand for what may be by design.
+func others(w *evidence.Waiting, hits map[hotcode.Wait][]evidence.Hit) (out []string) {
+	for _, wait := range slices.Sorted(maps.Keys(hits)) {
+		if wait == hotcode.Idle || wait == hotcode.NotWaiting {
+			continue
+		}
+		at := evidence.Culprits(w.Profile, w.Owners, hits[wait], nil)[0]
+		n := coroutines(w, "", hits[wait])
+		out = append(out, fmt.Sprintf("%s wait for %s at %s", n.Text(), wait, at.Name()))
+	}
+	return out
+}
+
+// longest gives the kind of wait with the most time of those that are by nobody's design; nil samples without any.
+func longest(hits map[hotcode.Wait][]evidence.Hit) (wait hotcode.Wait, most []evidence.Hit) {
+	for _, kind := range []hotcode.Wait{hotcode.ForLock, hotcode.ForPool, hotcode.ForQueue, hotcode.ForSleep} {
+		if of := hits[kind]; evidence.Weigh(of).Value > evidence.Weigh(most).Value {
+			wait, most = kind, of
+		}
+	}
+	return wait, most
+}
+
+// coroutines is how many do so at any moment.
+func coroutines(w *evidence.Waiting, what string, hits []evidence.Hit) quantity.Value {
+	label := "coroutines that " + what + ", mean"
+	return w.Threads(label, evidence.Weigh(hits).Value).As("coroutines").Named("%s", label)
+}
+
+func coroutineRemedy(wait hotcode.Wait, effect string) check.Remedy {
+	switch wait {
+	case hotcode.ForSleep:
+		return check.Remedy{
+			Action: "take the sleep out of what a request waits for: an event that is set, or a task that nobody " +
+				"awaits",
+			Risk: "what it was to wait for may not be there yet", Effect: effect,
+		}
+	case hotcode.ForLock:
+		return check.Remedy{
+			Action: "await less while the lock is held: what takes time comes before it is taken, or after it is " +
+				"given back",
+			Risk: "what the lock kept together may come apart", Effect: effect,
+		}
+	}
+	return check.Remedy{
+		Action: "have more of what they wait for (the limit of the semaphore, the pool or the queue), as many as what " +
+			"is behind it can serve, or give it back sooner",
+		Risk: "what is behind it is asked more at once", Effect: effect,
+	}
+}

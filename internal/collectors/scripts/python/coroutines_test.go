@@ -1,0 +1,100 @@
+package python_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/python"
+)
+
+// tasks has three requests of which one has a lock, a task that has not begun, and ten that have ended.
+const tasks = `import asyncio, os, sys, threading
+
+async def query():
+    await asyncio.sleep(1000)
+
+async def handle(lock):
+    async with lock:
+        await query()
+
+async def nothing():
+    pass
+
+async def main():
+    lock = asyncio.Lock()
+    for _ in range(10):
+        await asyncio.create_task(nothing())
+    kept = [asyncio.create_task(handle(lock)) for _ in range(3)]
+    never = nothing()
+    await asyncio.sleep(0)
+    print("ready", flush=True)
+    await asyncio.gather(*kept)
+
+def end():
+    sys.stdin.read()
+    os._exit(0)
+
+threading.Thread(target=end, daemon=True).start()
+asyncio.run(main())
+`
+
+// TestCoroutines: those that stand at an await, each with those that it awaits.
+func TestCoroutines(t *testing.T) {
+	for _, interpreter := range interpreters(t) {
+		t.Run(filepath.Base(interpreter), func(t *testing.T) { testCoroutines(t, interpreter) })
+	}
+}
+
+func testCoroutines(t *testing.T, interpreter string) {
+	if filepath.Base(interpreter) == "python3.6" {
+		return // asyncio.run() came with 3.7
+	}
+	pid, file := startScript(t, interpreter, tasks)
+	p, err := python.Open("/proc/"+strconv.Itoa(pid), pid)
+	if err != nil || !p.KnowsCoroutines() {
+		if v := filepath.Base(interpreter); v >= "python3.11" && v <= "python3.13" && len(v) == len("python3.11") {
+			t.Fatalf("coroutines of %s are not known: %v", v, err)
+		}
+		return
+	}
+	var got []string
+	for range 100 { // until the last await
+		list, whole, err := p.Coroutines()
+		if err != nil || !whole {
+			t.Fatalf("whole: %v, %v", whole, err)
+		}
+		got = nil
+		for _, c := range list {
+			var calls []string
+			for _, call := range c.Calls {
+				at := filepath.Base(call.File)
+				if call.File == file {
+					at = strconv.Itoa(call.Line)
+				}
+				calls = append(calls, call.Function+" "+at)
+			}
+			got = append(got, strings.Join(calls, " < "))
+		}
+		if slices.Contains(got, "main 21") {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	slices.Sort(got)
+	const waits = "Lock.acquire locks.py < _ContextManagerMixin.__aenter__ mixins.py < handle 7"
+	waiting := func(s string) bool { return strings.HasPrefix(s, "Lock.acquire") && strings.HasSuffix(s, "< handle 7") }
+	for i, s := range got {
+		if waiting(s) { // its class is another one by version
+			got[i] = waits
+		}
+	}
+	if diff := cmp.Diff([]string{waits, waits, "main 21", "sleep tasks.py < query 4 < handle 8"}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
