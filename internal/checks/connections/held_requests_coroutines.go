@@ -103,8 +103,8 @@ func coroutineRemedy(wait hotcode.Wait, effect string) check.Remedy {
 		}
 	}
 	return check.Remedy{
-		Action: "have more of what they wait for (the limit of the semaphore, the pool or the queue), as many as what " +
-			"is behind it can serve, or give it back sooner",
+		Action: "have more of what they wait for (the limit of the semaphore, the pool or the queue), as many as " +
+			"what is behind it can serve, or give it back sooner",
 		Risk: "what is behind it is asked more at once", Effect: effect,
 	}
 }
