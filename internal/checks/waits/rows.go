@@ -223,8 +223,8 @@ func rows() []row {
 			remedies: func(p ledger.Place) []check.Remedy {
 				if p.Still > 0 {
 					return []check.Remedy{{
-						Action: "Find out why it does not answer: dmesg for the device, fsfreeze, the server of a network " +
-							"file system; /proc/PID/stack of such a thread says where in the kernel it stands.",
+						Action: "Find out why it does not answer: dmesg for the device, fsfreeze, the server of a " +
+							"network file system; /proc/PID/stack of such a thread says where in the kernel it stands.",
 						Risk: "none", Effect: "the threads go on",
 					}}
 				}
