@@ -49,7 +49,7 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 	excuse := hotExcuse(p, t, h)
 	if excuse == "" {
 		low, high := t.bounds(h)
-		evidence.WithoutCPU(p, &f, evidence.Part{Share: share.Number(), Low: low, High: high})
+		evidence.WithoutCode(p, &f, evidence.Part{Share: share.Number(), Low: low, High: high})
 	}
 	switch {
 	case excuse != "":

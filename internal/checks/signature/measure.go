@@ -297,7 +297,7 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 		evidence.NameStatement(p, &f)
 	}
 	if m.cpu != nil {
-		evidence.WithoutCPU(p, &f, evidence.Part{Share: m.share.Number(), Low: m.low, High: m.high})
+		evidence.WithoutCode(p, &f, evidence.Part{Share: m.share.Number(), Low: m.low, High: m.high})
 		f.Evidence = append(f.Evidence, m.cpus)
 		if !s.KernelToo { // else the kernel's share is a part of it
 			f.Notes = append(f.Notes, kernelFirst(p, m.cpu)...)
