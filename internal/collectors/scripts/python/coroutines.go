@@ -20,6 +20,9 @@ const (
 	maxScanned = 256 << 20
 	// maxCoroutines bounds those that are kept. A server with more connections than that has several processes.
 	maxCoroutines = 10_000
+	// maxTries bounds the words that are looked at because they are like one, a microsecond each: memory that its owner
+	// has filled with them would take half a minute.
+	maxTries = 50_000
 	// maxAwaits bounds a chain of those that await each other; a ring of them would be damage.
 	maxAwaits = 64
 	// scanned is what is searched at once: as much as fits a cache.
@@ -47,18 +50,25 @@ func (p *Process) KnowsCoroutines() bool { return p.coroutineType != 0 && p.layo
 // more memory than is searched.
 func (p *Process) Coroutines() (list []Coroutine, whole bool, err error) {
 	found := map[uint64]suspended{}
+	tries := 0
 	whole, err = p.eachPage(func(address uint64, page []byte) {
 		for i := 8; i+8 <= len(page); i += 8 {
-			if binary.LittleEndian.Uint64(page[i:]) == p.coroutineType && len(found) < maxCoroutines {
-				if c, ok := p.suspended(address + uint64(i) - 8); ok {
-					found[address+uint64(i)-8] = c
-				}
+			if binary.LittleEndian.Uint64(page[i:]) != p.coroutineType {
+				continue
+			}
+			if tries++; tries > maxTries || len(found) >= maxCoroutines {
+				return
+			}
+			at := address + uint64(i) - 8
+			if c, ok := p.suspended(at); ok {
+				found[at] = c
 			}
 		}
 	})
 	if err != nil {
 		return nil, false, err
 	}
+	whole = whole && tries <= maxTries && len(found) < maxCoroutines
 	awaited := map[uint64]bool{}
 	for _, c := range found {
 		awaited[c.awaits] = true

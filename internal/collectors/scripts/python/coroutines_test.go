@@ -98,3 +98,25 @@ func testCoroutines(t *testing.T, interpreter string) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
+
+// hostile fills memory with the address of the type, which a search takes for a coroutine each time.
+const hostile = `import struct, sys, types
+
+trap = struct.pack("<Q", id(types.CoroutineType)) * 1_000_000
+print("ready", flush=True)
+sys.stdin.read()
+`
+
+// TestHostileCoroutines: a search of memory that is made to look like coroutines ends, and says that it is not whole.
+func TestHostileCoroutines(t *testing.T) {
+	for _, interpreter := range interpreters(t) {
+		pid, _ := startScript(t, interpreter, hostile)
+		p, err := python.Open("/proc/"+strconv.Itoa(pid), pid)
+		if err != nil || !p.KnowsCoroutines() {
+			continue
+		}
+		if list, whole, err := p.Coroutines(); err != nil || whole || len(list) > 0 {
+			t.Errorf("%s: %d coroutines, whole: %v, %v", interpreter, len(list), whole, err)
+		}
+	}
+}
