@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -31,6 +32,13 @@ func WaitingOf(p *check.Pass) (*Waiting, error) {
 	case script:
 		event = stacks.ScriptWall
 	}
+	return waitingIn(p, event)
+}
+
+// CoroutinesOf gives the profile of coroutines.
+func CoroutinesOf(p *check.Pass) (*Waiting, error) { return waitingIn(p, stacks.Coroutine) }
+
+func waitingIn(p *check.Pass, event stacks.Event) (*Waiting, error) {
 	prof, err := ProfileOf(p, event)
 	if err != nil {
 		return nil, err
@@ -40,6 +48,16 @@ func WaitingOf(p *check.Pass) (*Waiting, error) {
 	}
 	owners := hotcode.OwnersOf(p.Recording)
 	return &Waiting{prof, hotcode.WaitsOf(prof, owners), owners}, nil
+}
+
+// MostWaited gives the kind of wait with the most time, and its samples; of equal ones the first by name.
+func MostWaited(waits map[hotcode.Wait][]Hit) (wait hotcode.Wait, most []Hit) {
+	for _, kind := range slices.Sorted(maps.Keys(waits)) {
+		if hits := waits[kind]; Weigh(hits).Value > Weigh(most).Value {
+			wait, most = kind, hits
+		}
+	}
+	return wait, most
 }
 
 // IsJava tells whether its threads are those of a JVM.

@@ -10,7 +10,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // byNobodysDesign are what coroutines wait for that no long poll does: one of the program's own, which others have, or
@@ -23,34 +22,34 @@ var byNobodysDesign = map[hotcode.Wait]string{
 // heldCoroutines says in which coroutines the requests are that wait in an event loop of Python, and makes it a warning
 // where most of them are in the program's own hand. waiting is how many are.
 func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (waiting float64, ok bool) {
-	prof, ok := p.Ranked(stacks.Coroutine)
-	if !ok || prof.Duration <= 0 {
+	w, err := evidence.CoroutinesOf(p)
+	if err != nil { // it is no Python, or has none
 		return 0, false
 	}
-	w := evidence.Waiting{Profile: prof, Owners: hotcode.OwnersOf(p.Recording)}
-	w.Waits = hotcode.WaitsOf(prof, w.Owners)
 	hits := map[hotcode.Wait][]evidence.Hit{}
-	for _, s := range prof.Samples {
+	for _, s := range w.Samples {
 		wait, at := w.Waits.Of(s)
 		hits[wait] = append(hits[wait], evidence.Hit{Sample: s, At: at})
 	}
-	wait, most := longest(hits)
-	n := coroutines(&w, byNobodysDesign[wait], most)
+	own := maps.Clone(hits)
+	maps.DeleteFunc(own, func(wait hotcode.Wait, _ []evidence.Hit) bool { return byNobodysDesign[wait] == "" })
+	wait, most := evidence.MostWaited(own)
+	n := coroutines(w, byNobodysDesign[wait], most)
 	if n.Per(h.InProgress).Number() < p.Param(paramHeldShare).Number() {
-		f.Notes = append(f.Notes, others(&w, hits)...)
+		f.Notes = append(f.Notes, others(w, hits)...)
 		return 0, false
 	}
-	at := evidence.Culprits(prof, w.Owners, most, nil)[0]
+	at := evidence.Culprits(w.Profile, w.Owners, most, nil)[0]
 	f.Severity, f.Confidence = check.Warning, check.High
 	f.Evidence = append(f.Evidence, n)
 	f.Notes = append(f.Notes, strings.Join(at.Path, " ← "))
-	f.Marks = evidence.MarksOf(stacks.Coroutine, most)
+	f.Marks = evidence.MarksOf(w.Event, most)
 	f.Summary = fmt.Sprintf("%s in progress at any moment; each takes %s and more: %s %s at %s",
 		h.InProgress.Text(), h.Each.Text(), n.Text(), byNobodysDesign[wait], at.Name())
-	delete(hits, wait)
-	if holder, others := longest(hits); wait != hotcode.ForSleep && others != nil {
-		what := evidence.Culprits(prof, w.Owners, others, nil)[0]
-		f.Evidence = append(f.Evidence, coroutines(&w, byNobodysDesign[holder]+" meanwhile", others))
+	delete(own, wait)
+	if holder, others := evidence.MostWaited(own); wait != hotcode.ForSleep && others != nil {
+		what := evidence.Culprits(w.Profile, w.Owners, others, nil)[0]
+		f.Evidence = append(f.Evidence, coroutines(w, byNobodysDesign[holder]+" meanwhile", others))
 		f.Summary += fmt.Sprintf("; others %s at %s meanwhile", byNobodysDesign[holder], what.Name())
 	}
 	f.Remedies[0] = coroutineRemedy(wait, f.Remedies[0].Effect)
@@ -69,16 +68,6 @@ func others(w *evidence.Waiting, hits map[hotcode.Wait][]evidence.Hit) (out []st
 		out = append(out, fmt.Sprintf("%s wait for %s at %s", n.Text(), wait, at.Name()))
 	}
 	return out
-}
-
-// longest gives the kind of wait with the most time of those that are by nobody's design; nil samples without any.
-func longest(hits map[hotcode.Wait][]evidence.Hit) (wait hotcode.Wait, most []evidence.Hit) {
-	for _, kind := range []hotcode.Wait{hotcode.ForLock, hotcode.ForPool, hotcode.ForQueue, hotcode.ForSleep} {
-		if of := hits[kind]; evidence.Weigh(of).Value > evidence.Weigh(most).Value {
-			wait, most = kind, of
-		}
-	}
-	return wait, most
 }
 
 // coroutines is how many do so at any moment.

@@ -47,7 +47,7 @@ func runStuckScript(p *check.Pass) error {
 		stands := all.AtLeast(p.Param(stuckThreads)) && waited.AtLeast(p.Param(stuckShare)) &&
 			(pool.serves(w) || pool.keepsPace(p, w))
 		stuck := stands && queued.AtLeast(p.Param(stuckHeld))
-		if wait, _ := mostWaited(pool.hits); stands && eachOther(wait) {
+		if wait, _ := evidence.MostWaited(pool.hits); stands && eachOther(wait) {
 			f := pool.finding(p, w, name, r, all, queued, waited)
 			if stuck || evidence.Noticed(p, &f, w.Threads("threads that wait", pool.waited()), stuckRequest) {
 				p.Report(f)
@@ -162,20 +162,10 @@ func (pool *scriptPool) inHand(p *check.Pass, w *evidence.Waiting, name string) 
 	return f, evidence.Noticed(p, &f, stand, stuckRequest)
 }
 
-// mostWaited gives the kind of wait with the most time, and its samples; of equal ones the first by name.
-func mostWaited(waits map[hotcode.Wait][]evidence.Hit) (wait hotcode.Wait, most []evidence.Hit) {
-	for _, kind := range slices.Sorted(maps.Keys(waits)) {
-		if hits := waits[kind]; evidence.Weigh(hits).Value > evidence.Weigh(most).Value {
-			wait, most = kind, hits
-		}
-	}
-	return wait, most
-}
-
 func (pool *scriptPool) finding(
 	p *check.Pass, w *evidence.Waiting, name string, r evidence.Requests, all, queued, waited quantity.Value,
 ) check.Finding {
-	wait, most := mostWaited(pool.hits)
+	wait, most := evidence.MostWaited(pool.hits)
 	at := evidence.Culprits(w.Profile, w.Owners, most, nil)[0]
 	f := check.Finding{
 		Subject: check.Subject{Kind: "pool", ID: name}, Severity: check.Warning, Weight: queued.Number(),
@@ -221,7 +211,7 @@ func (pool *scriptPool) forEachOther(w *evidence.Waiting, f *check.Finding, wait
 	}
 	others := maps.Clone(pool.hits)
 	delete(others, wait)
-	meanwhile, hits := mostWaited(others)
+	meanwhile, hits := evidence.MostWaited(others)
 	if len(hits) == 0 {
 		f.Summary += oneOfThese
 		return

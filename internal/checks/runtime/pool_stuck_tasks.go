@@ -56,7 +56,7 @@ func reportStuckTasks(p *check.Pass, w *evidence.Waiting) {
 	if w.Duration <= 0 || !t.neverFree(p, w) {
 		return
 	}
-	wait, most := mostWaited(t.waits)
+	wait, most := evidence.MostWaited(t.waits)
 	waited := quantity.Of("waited", float64(evidence.Weigh(most).Value)/1e9, quantity.Seconds).
 		Per(quantity.Of("with a task in hand", float64(t.all)/1e9, quantity.Seconds)).
 		Named("of the time with a task in hand, waited for %s", wait)
