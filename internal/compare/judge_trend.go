@@ -271,11 +271,34 @@ func pooledMethods(h *past, from, at, to, places int) *Methods {
 		Engine: b.engine, Samples: [2]int64{int64(b.total), int64(a.total)}, Seconds: [2]float64{b.seconds, a.seconds},
 		Clustering: max(b.clumps, a.clumps), Grown: []Method{}, Shrunk: []Method{},
 	}
-	m.test(b, a, 0, places)
+	before, after := requestsOf(h.points[from:at]), requestsOf(h.points[at:to])
+	work := 0.0
+	if before.count > 0 && after.count > 0 {
+		work = after.count / before.count
+		m.ofCPU, m.ofWork = keynumber.SpreadOfCPU(h.guest), before.variance+after.variance
+	}
+	m.test(b, a, work, places)
 	if len(m.Grown)+len(m.Shrunk) == 0 || m.Against == AgainstShares {
 		return nil
 	}
 	return m
+}
+
+// requests are how many a profile covers; count is 0 where that is not known. variance is that of the logarithm of count.
+type requests struct{ count, variance float64 }
+
+// requestsOf adds up those of several recordings: not known where one's are not.
+func requestsOf(points []point) requests {
+	var sum requests
+	for _, p := range points {
+		if p.work.count <= 0 {
+			return requests{}
+		}
+		sum.count += p.work.count
+		sum.variance += square(p.work.count) * p.work.variance
+	}
+	sum.variance /= square(sum.count)
+	return sum
 }
 
 // decide judges what is so at the end: a step for the worse that a later one for the better took back is over.

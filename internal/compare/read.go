@@ -49,8 +49,10 @@ func read(rec *recording.Recording, reference *reading, told keynumber.Told, opt
 func (r *reading) used() float64 { return usedBy(r.numbers) }
 
 // workVariance is that of the logarithm of how many requests there were, by their scatter; 0 if they are not known.
-func (r *reading) workVariance() float64 {
-	for _, n := range r.numbers {
+func (r *reading) workVariance() float64 { return workVariance(r.numbers) }
+
+func workVariance(numbers []keynumber.Number) float64 {
+	for _, n := range numbers {
 		if n.Name == "requests" && n.Estimate != nil && n.Estimate.Mean > 0 {
 			share := n.Estimate.StdErr / n.Estimate.Mean
 			return share * share

@@ -82,6 +82,7 @@ type point struct {
 	result  *check.Result
 	numbers []keynumber.Number // of all recordings in one order
 	part    *part              // of the pool of profiles; nil without one
+	work    requests           // that the profile covers
 }
 
 // A past is what is kept of all recordings, in the order of time.
@@ -141,6 +142,9 @@ func (h *past) add(name string, rec *recording.Recording, checks []*check.Check,
 	h.guest, h.used = h.guest || keynumber.IsGuest(rec), max(h.used, usedBy(p.numbers))
 	if c, ok := hotcode.CPUOf(rec); ok {
 		p.part = h.pool.add(tallyOf(c, h.pool.names))
+		if w := source.Work(); w.Known() {
+			p.work = requests{w.PerSecond * c.Window, workVariance(p.numbers)}
+		}
 	}
 	h.points = append(h.points, p)
 }

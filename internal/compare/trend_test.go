@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"testing"
@@ -151,5 +152,18 @@ func TestHiddenStep(t *testing.T) {
 	if len(tr.Steps) != 1 || tr.Steps[0].Name != "methods" || tr.Steps[0].At < 6 || tr.Steps[0].At > 8 ||
 		tr.Steps[0].Methods.Grown[0].Name != "main.tax" {
 		t.Errorf("%+v", tr.Steps)
+	}
+}
+
+// TestRequestsOf: of two recordings with 100 and 300 requests the second's scatter counts nine times as much, and one
+// whose requests are not known leaves the sum unknown.
+func TestRequestsOf(t *testing.T) {
+	known := []point{{work: requests{100, 0.04}}, {work: requests{300, 0.04}}}
+	if got, want := requestsOf(known), (requests{400, 0.025}); math.Abs(got.variance-want.variance) > 1e-12 ||
+		got.count != want.count {
+		t.Errorf("requestsOf(%v) = %v, want %v", known, got, want)
+	}
+	if got := requestsOf(append(known, point{})); got.count != 0 {
+		t.Errorf("one is not known: %v, want none", got)
 	}
 }
