@@ -95,9 +95,10 @@ test-kernels: ## what depends on the kernel, on Debian's 5.10, 6.1 and 6.12 in g
 # What the Java scenarios run, of which nothing is fetched again: .cache/java and .cache/jdk/11, 17, 21 and 25.
 workloads: jdks .cache/java/built ## the JVMs and Java programs of the scenarios (Maven, pip; 150 MB to download, once)
 
-jdks: ## the JVMs alone
-	@.ci/deps pip3
+jdks: ## the JVMs alone, and .NET
+	@.ci/deps pip3 mcs
 	workloads/jdks .cache/jdk
+	workloads/dotnet .cache/dotnet
 
 # -C: what arrives must have its checksum. One module after the other into a directory that was not there.
 .cache/java/built: $(shell find workloads/java -name '*.java' -o -name pom.xml)

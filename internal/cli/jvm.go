@@ -33,7 +33,7 @@ func (j *jvmFlags) add(cmd *cobra.Command) {
 	f.StringSliceVar(&j.events, "jvm-events", jvmEvents(), "profile these of a JVM: `EVENTS` with commas between")
 	timeVar(f, &j.interval, "jvm-interval", asprof.DefaultInterval,
 		"CPU `time` of a thread of a JVM between two samples of it; the wall clock a twentieth as often")
-	f.BoolVar(&j.off, "no-jvm", false, "leave a JVM alone: attach nothing to it, ask it nothing")
+	f.BoolVar(&j.off, "no-jvm", false, "leave a JVM and .NET alone: attach nothing, ask nothing")
 	j.addLibrary(cmd)
 	command.CompleteFlag(cmd, "jvm-events", jvmEvents()...)
 }

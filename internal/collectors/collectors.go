@@ -8,6 +8,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/asprof"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/cgroup"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/dotnet"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/ebpf"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/find"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/goroutines"
@@ -33,13 +34,17 @@ type Options struct {
 // All lists them in the order in which they are opened and reported.
 func All(o Options) []collect.Collector {
 	look, programs := &find.Look{}, &ebpf.Loader{}
+	options := ebpf.Options{LeaveJVMs: o.JVM.Off, DotNet: &dotnet.Names{}}
+	if o.JVM.Off {
+		options.DotNet = nil
+	}
 	return slices.Concat(
 		proc.Collectors(), process.Collectors(), threadstates.Collectors(), scripts.Collectors(),
 		goroutines.Collectors(),
 		postgres.Collectors(),
 		cgroup.Collectors(programs),
 		network.Collectors(), sockets.Collectors(programs),
-		perf.Collectors(), programCollectors(programs, ebpf.Options{LeaveJVMs: o.JVM.Off}),
+		perf.Collectors(), programCollectors(programs, options),
 		jvmCollectors(look, o.JVM.Off), asprof.Collectors(look, o.JVM),
 	)
 }
@@ -51,7 +56,7 @@ func programCollectors(programs *ebpf.Loader, o ebpf.Options) []collect.Collecto
 	i := slices.IndexFunc(list, func(c collect.Collector) bool {
 		return slices.Contains(c.Provides, metric.Metric(metric.OffCPUProfileSamples))
 	})
-	return slices.Insert(list, i+1, waitstacks.Collectors()...)
+	return slices.Insert(list, i+1, waitstacks.Collectors(o.DotNet)...)
 }
 
 // jvmCollectors are those that read a JVM's counters from outside, and those that attach to it unless it is to be left

@@ -91,8 +91,9 @@ func neverSilent(t *testing.T, env collect.Env) {
 }
 
 // sharedMetrics are read of the target in every sample, and of the host's other processes at the start and the end
-// only; or they are what each set of BPF programs costs.
+// only; or they are what each set of BPF programs costs; or of scripts and of .NET.
 var sharedMetrics = []metric.Metric{
+	metric.ScriptWallProfileSamples,
 	metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessStart, metric.ProcessFDs, metric.ProcessFDLimit,
 	metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured,
 }

@@ -284,7 +284,7 @@ func pooledMethods(h *past, from, at, to, places int) *Methods {
 	return m
 }
 
-// requests are how many a profile covers; count is 0 where that is not known. variance is that of the logarithm of count.
+// requests are how many a profile covers; count is 0 where that is not known. variance is that of its logarithm.
 type requests struct{ count, variance float64 }
 
 // requestsOf adds up those of several recordings: not known where one's are not.

@@ -8,7 +8,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // runMutexes is the check for a program in Go, whose goroutines wait where the kernel does not see it, or in Python,
@@ -42,20 +41,38 @@ func runMutexes(p *check.Pass, w *evidence.Waiting, err error) error {
 	return nil
 }
 
-// lockExamples are a lock that is held for too long, and the same for less.
-var lockExamples = map[stacks.Event][2]string{
-	stacks.Goroutine: {
-		"mu.Lock(); reply := remote.Call(); cache[key] = reply; mu.Unlock()",
-		"reply := remote.Call(); mu.Lock(); cache[key] = reply; mu.Unlock()",
+// lockExamples are a lock that is held for too long, and the same for less, by how the names of a language's functions
+// begin; in .NET they have no sign.
+var lockExamples = []struct{ prefix, before, after string }{
+	{"py::", "with lock: cache[key] = remote.call()", "reply = remote.call()\nwith lock: cache[key] = reply"},
+	{
+		"RUBY:", "lock.synchronize { cache[key] = remote.call }",
+		"reply = remote.call\nlock.synchronize { cache[key] = reply }",
 	},
-	stacks.ScriptWall: {
-		"with lock: cache[key] = remote.call()", "reply = remote.call()\nwith lock: cache[key] = reply",
+	{
+		"", "lock (gate) { cache[key] = remote.Call(); }",
+		"var reply = remote.Call(); lock (gate) { cache[key] = reply; }",
 	},
+}
+
+// lockExample gives the example in the language of a site.
+func lockExample(w *evidence.Waiting, s *evidence.WaitSite) (before, after string) {
+	if w.InGo() {
+		return "mu.Lock(); reply := remote.Call(); cache[key] = reply; mu.Unlock()",
+			"reply := remote.Call(); mu.Lock(); cache[key] = reply; mu.Unlock()"
+	}
+	for _, e := range lockExamples {
+		if strings.HasPrefix(s.Method, e.prefix) {
+			return e.before, e.after
+		}
+	}
+	return "", ""
 }
 
 func mutexFinding(
 	p *check.Pass, w *evidence.Waiting, s *evidence.WaitSite, waiters, share quantity.Value,
 ) check.Finding {
+	before, after := lockExample(w, s)
 	holders := w.Threads(fmt.Sprintf("%s in %s that do not wait for it", w.Who(), s.Method), s.Inside)
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "lock", ID: s.Method},
@@ -70,8 +87,8 @@ func mutexFinding(
 			Action: "Hold the lock for less: no I/O, sleep, logging or remote call under it; split it, or copy what " +
 				"is needed and let it go.",
 			Risk:   "what the lock kept together may come apart",
-			Before: lockExamples[w.Event][0],
-			After:  lockExamples[w.Event][1],
+			Before: before,
+			After:  after,
 			Effect: fmt.Sprintf("waiting %s from %s to none", w.Who(), waiters.Text()),
 		}},
 		Placebos: []string{"More " + w.Who() + ": they wait, too.", "More CPUs: those that wait need none."},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/dotnet"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/symbols"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
@@ -358,7 +359,11 @@ func (s *cpuProfile) readMaps(ctx context.Context, a *recording.Appender, names 
 		if float64(made[pid]) < worthMap*float64(all[pid]) || made[pid] == 0 {
 			continue
 		}
-		if err := names.ReadMap(ctx, pid, members[pid] && !s.options.LeaveJVMs); err != nil {
+		var ask *dotnet.Names
+		if members[pid] {
+			ask = s.options.DotNet
+		}
+		if err := names.ReadMap(ctx, pid, members[pid] && !s.options.LeaveJVMs, ask); err != nil {
 			a.Lost(int(made[pid]), fmt.Sprintf("names of compiled methods in samples of process %d: %v", pid, err))
 		}
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/bpf"
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/dotnet"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
@@ -29,7 +30,8 @@ import (
 
 // Options are what the user asks for.
 type Options struct {
-	LeaveJVMs bool // do not ask a JVM where its compiled methods lie
+	LeaveJVMs bool          // do not ask a JVM where its compiled methods lie
+	DotNet    *dotnet.Names // asks programs of .NET for the same; nil to leave them alone
 }
 
 // Collectors lists this package's collectors.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/perfdoctor/perfdoctor/internal/collectors/dotnet"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
@@ -31,19 +32,28 @@ const (
 // MadeAtRunTime tells whether an address lies in executable memory of no file.
 func (s *Symbolizer) MadeAtRunTime(pid uint32, ip uint64) bool {
 	m, ok := s.mappingOf(pid, ip)
-	return ok && m.Path == ""
+	// .NET 7 and later map what they compile twice, by a file in memory (src/coreclr/minipal/Unix/doublemapping.cpp).
+	return ok && (m.Path == "" || strings.HasPrefix(m.Path, "/memfd:doublemapper"))
 }
 
-// ReadMap gets the map of the code that a process's runtime compiled: of a JVM by asking it, if that is wanted and it
-// can be asked; else the one that the runtime keeps by itself. Where there is none it does nothing. The error tells why
-// a map that is there, or that a JVM should give, was not read.
-func (s *Symbolizer) ReadMap(ctx context.Context, pid uint32, ask bool) error {
-	if ask {
+// ReadMap gets the map of the code that a process's runtime compiled: of a JVM by asking it, if that is wanted, and of
+// .NET by names, if there are any; else the one that the runtime keeps by itself. Where there is none it does nothing.
+// The error tells why a map that is there, or that a runtime should give, was not read.
+func (s *Symbolizer) ReadMap(ctx context.Context, pid uint32, askJVM bool, names *dotnet.Names) error {
+	if askJVM {
 		if asked, err := s.askJVM(ctx, pid); asked {
 			return err
 		}
 	}
-	return s.readOwnMap(ctx, pid)
+	m, err := names.Map(ctx, s.pidPath(pid, ""))
+	switch {
+	case err == nil:
+		s.compiled[pid] = m
+		return nil
+	case errors.Is(err, dotnet.ErrNone):
+		err = nil
+	}
+	return errors.Join(err, s.readOwnMap(ctx, pid))
 }
 
 // askJVM gets the map of a JVM by its own command. asked is false of another program, and of a JVM that lacks the

@@ -7,10 +7,12 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/dotnet"
 	"github.com/perfdoctor/perfdoctor/internal/collectors/symbols"
 	"github.com/perfdoctor/perfdoctor/internal/host"
 	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
@@ -36,15 +38,18 @@ const (
 )
 
 // Collectors lists this package's collector.
-func Collectors() []collect.Collector {
+func Collectors(dotNet *dotnet.Names) []collect.Collector {
 	return []collect.Collector{{
 		Name: "wait-stacks",
 		Doc: "Where in a program of machine code its threads wait, as samples of their stacks: these are walked by " +
-			"what the program says of its frames.",
+			"what the program says of its frames. And what threads of .NET do, with the names of methods, for which " +
+			"its diagnostic port is asked when the window is over.",
 		Overhead: "15 µs a thread and 50 µs a stack that was not met before, of so many that it takes 0.5 % of a CPU",
-		Provides: []metric.Metric{metric.WaitProfileSamples},
+		Provides: []metric.Metric{metric.WaitProfileSamples, metric.ScriptWallProfileSamples},
 		Pace:     collect.AtEnd,
-		Open:     open,
+		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
+			return open(ctx, env, dotNet)
+		},
 	}}
 }
 
@@ -75,9 +80,16 @@ type source struct {
 	last   time.Time
 	lost   int64
 	fault  error // the last, of perfdoctor itself
+
+	dotNet  *dotnet.Names
+	managed map[int]bool // processes of .NET
+	ran     map[thread]time.Duration
 }
 
-func open(ctx context.Context, env collect.Env) (collect.Source, error) {
+// A thread is one of a process.
+type thread struct{ pid, tid int }
+
+func open(ctx context.Context, env collect.Env, dotNet *dotnet.Names) (collect.Source, error) {
 	if env.Target.Kind == host.KindHost {
 		return nil, collect.Unavailable(recording.StatusUnsupported,
 			"name a target with --pid, --comm, --cgroup or --container",
@@ -89,6 +101,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 		native: map[host.TaskID]bool{}, known: map[place][]uint64{}, seen: map[place]time.Duration{},
 		count: map[place]int64{},
 		names: map[int]string{}, began: now, last: now,
+		dotNet: dotNet, managed: map[int]bool{}, ran: map[thread]time.Duration{},
 	}
 	s.watch = env.Watch(ctx, "stacks of waits", pace, s.pass)
 	return s, nil
@@ -136,8 +149,9 @@ func (s *source) list(ctx context.Context) error {
 		id := m.Task()
 		native, known := s.native[id]
 		if !known && inspected < maxInspected {
-			native = walked(s.env.Host.RuntimeOf(m))
-			s.native[id] = native
+			runtime := s.env.Host.RuntimeOf(m)
+			native = walked(runtime)
+			s.native[id], s.managed[m.PID] = native, runtime == host.RuntimeDotNet
 			inspected++
 		}
 		if native {
@@ -151,7 +165,7 @@ func (s *source) list(ctx context.Context) error {
 // of their own, since the functions of these say what is waited for (rb_mutex_lock).
 func walked(r host.Runtime) bool {
 	switch r {
-	case host.RuntimeNative, host.RuntimeRuby, host.RuntimePHP, host.RuntimeErlang:
+	case host.RuntimeNative, host.RuntimeRuby, host.RuntimePHP, host.RuntimeErlang, host.RuntimeDotNet:
 		return true
 	}
 	return false
@@ -165,6 +179,9 @@ func (s *source) look(at place, since time.Duration) {
 		return // it has ended
 	}
 	e, err := syscalls.Parse(text)
+	if err == nil && e.Running && s.managed[at.pid] {
+		s.ran[thread{at.pid, at.tid}] += since
+	}
 	if err != nil || e.Running || e.Name == "" {
 		return
 	}
@@ -195,7 +212,7 @@ func (s *source) walk(at place) []uint64 {
 }
 
 // Sample ends the sampling and appends the profile.
-func (s *source) Sample(_ context.Context, a *recording.Appender) error {
+func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	if err := s.watch.Stop(); err != nil {
 		return err
 	}
@@ -206,7 +223,11 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 	names := symbols.New(s.env.Host.Proc, nil)
 	defer names.Close()
 	names.Learn(s.walks, nil)
+	s.appendDotNet(ctx, a, names)
 	for at, list := range s.known {
+		if s.managed[at.pid] {
+			continue
+		}
 		b.Add(stacks.Sample{
 			Stack: s.frames(b, names, at.pid, list), Thread: b.Thread(stacks.Thread{ID: at.tid, Name: s.name(at)}),
 			Class: at.class(), State: stacks.Sleeping, Count: s.count[at], Value: int64(s.seen[at]),
@@ -214,7 +235,8 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 	}
 	names.AppendNameless(a)
 	p := b.Profile()
-	if len(p.Samples) == 0 && len(s.pids) == 0 {
+	others := slices.ContainsFunc(s.pids, func(pid int) bool { return !s.managed[pid] })
+	if len(p.Samples) == 0 && !others {
 		a.Missing(metric.WaitProfileSamples, recording.StatusUnsupported,
 			"no process of the target waits in machine code alone: its runtime has a profile of its own, or none", "")
 		return nil

@@ -2,6 +2,7 @@ package waitstacks
 
 import (
 	"bufio"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/collect/collecttest"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/dotnet"
+	"github.com/perfdoctor/perfdoctor/internal/collectors/dotnet/dotnettest"
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -67,7 +71,7 @@ func TestWaitStacks(t *testing.T) {
 		t.Fatalf("it says %q: %v", line, err)
 	}
 	time.Sleep(50 * time.Millisecond)
-	p := profileOf(t, cmd.Process.Pid)
+	p := profileOf(t, cmd.Process.Pid, stacks.Waits)
 	got := map[string]string{}
 	for _, s := range p.Samples {
 		var own []string
@@ -89,11 +93,80 @@ func TestWaitStacks(t *testing.T) {
 }
 
 // profileOf samples a process for a while.
-func profileOf(t *testing.T, pid int) *stacks.Profile {
+func profileOf(t *testing.T, pid int, event stacks.Event) *stacks.Profile {
 	t.Helper()
-	p, ok := collecttest.Once(t, open, pid, time.Second).Profile(stacks.Waits)
+	opened := func(ctx context.Context, env collect.Env) (collect.Source, error) {
+		return open(ctx, env, &dotnet.Names{})
+	}
+	p, ok := collecttest.Once(t, opened, pid, time.Second).Profile(event)
 	if !ok {
 		t.Fatal("there is no profile")
 	}
 	return p
+}
+
+// desk has a thread that sleeps with a lock, one that waits for it, and one that runs at times.
+const desk = `
+using System;
+using System.Runtime.CompilerServices;
+using System.Threading;
+
+class Desk {
+	static object seats = new object();
+	// The runtime's own Sleep keeps no frame pointer, so that its caller is not seen.
+	[MethodImpl(MethodImplOptions.NoInlining)]
+	static void Rest(int ms) { Thread.Sleep(ms); }
+	static void Audit() { lock (seats) { Console.WriteLine("ready"); Rest(60000); } }
+	static void Book() { lock (seats) { Console.WriteLine("booked"); } }
+	static void Count() {
+		for (var chance = new Random(1);;) { // in no step with the sampling
+			var end = DateTime.UtcNow.AddMilliseconds(chance.Next(5, 40));
+			while (DateTime.UtcNow < end) { }
+			Rest(chance.Next(5, 40));
+		}
+	}
+	static void Run(ThreadStart work) {
+		var t = new Thread(work);
+		t.IsBackground = true;
+		t.Start();
+	}
+	static void Main() {
+		Run(Audit);
+		Thread.Sleep(200);
+		Run(Book);
+		Run(Count);
+		Console.In.ReadToEnd();
+	}
+}
+`
+
+// TestDotNet: threads of .NET wait in their methods, for what the functions of the runtime say.
+func TestDotNet(t *testing.T) {
+	testenv.Need(t, testenv.Root)
+	child := dotnettest.Start(t, desk)
+	time.Sleep(400 * time.Millisecond)
+	p := profileOf(t, child.PID, stacks.ScriptWall)
+	got := map[string]time.Duration{}
+	for _, s := range p.Samples {
+		does := map[stacks.State]string{stacks.Running: "runs"}[s.State]
+		for _, i := range s.Stack {
+			switch name := p.Frames[i].Name; {
+			case name == "AwareLock::Enter":
+				does = "wants a lock"
+			case name == "Thread::UserSleep":
+				does = "sleeps"
+			case strings.HasPrefix(name, "Desk.") && does != "":
+				got[name+" "+does] += time.Duration(s.Value)
+				does = ""
+			}
+		}
+	}
+	for _, want := range []string{"Desk.Audit sleeps", "Desk.Book wants a lock"} {
+		if got[want] != p.Duration {
+			t.Errorf("%s for %v of %v: %v", want, got[want], p.Duration, got)
+		}
+	}
+	if ran, slept := got["Desk.Count runs"], got["Desk.Count sleeps"]; ran < p.Duration/10 || slept < p.Duration/10 {
+		t.Errorf("what runs half the time ran %v and slept %v: %v", ran, slept, got)
+	}
 }

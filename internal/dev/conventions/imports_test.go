@@ -189,6 +189,10 @@ var table = []row{
 		why: "HotSpot's attach protocol, hsperfdata and perf maps",
 	},
 	{
+		pkg: "internal/collectors/dotnet/dotnettest", may: []string{"internal/dev/testenv"},
+		why: "runs programs of .NET for the tests of those that read them",
+	},
+	{
 		pkg: "internal/jvm/asprof", may: []string{
 			"internal/jvm", "internal/recording/stacks",
 			"internal/jvm/asprof/library",
@@ -367,7 +371,8 @@ var table = []row{
 // forTests are packages that any test may import, and nothing else but themselves.
 var forTests = []string{
 	"internal/checks/checktest", "internal/collect/collecttest", "internal/lab", "internal/lab/labtest",
-	"internal/lab/load", "internal/dev/testenv", "internal/dev/browser", "internal/lab/vm/guest",
+	"internal/lab/load", "internal/dev/testenv", "internal/collectors/dotnet/dotnettest",
+	"internal/dev/browser", "internal/lab/vm/guest",
 }
 
 // forAll may be imported by any package that is not pure: waiting is nobody's domain.

@@ -53,6 +53,9 @@ var libraryPrefixes = []string{
 	"dagger.",
 	"org.aopalliance.", "org.aspectj.", "org.codehaus.", "feign.", "com.netflix.", "org.mortbay.", "com.caucho.",
 	"org.quartz.",
+	// .NET: what comes with it, and what it makes itself to call machine code.
+	"System.", "Microsoft.", "Interop+", "Internal.", "dynamicClass.", "Npgsql.", "MySql.", "Newtonsoft.", "Dapper.",
+	"StackExchange.", "Serilog.", "NLog.", "log4net.", "Autofac.", "Grpc.", "Polly.", "RabbitMQ.", "Confluent.",
 	// Asynchronous and network code.
 	"io.netty.", "reactor.", "io.reactivex.", "rx.", "org.reactivestreams.", "io.grpc.", "okhttp3.", "okio.",
 	"retrofit2.",

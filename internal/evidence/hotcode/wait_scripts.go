@@ -1,10 +1,12 @@
 package hotcode
 
-// scriptWaits are the system calls in which threads of Python and Ruby and scripts of PHP wait, and the functions of
-// their libraries, and of others that many use, which say what for. A wait in futex(2) that none of them leads to is
+import "slices"
+
+// scriptWaits are the system calls in which threads of Python, Ruby and .NET and scripts of PHP wait, and the functions
+// of their libraries, and of others that many use, which say what for. A wait in futex(2) that none of them leads to is
 // for a lock of the program's own.
 var scriptWaits = waitTable{
-	calls: []waitRow{
+	calls: slices.Concat(dotNetCalls, []waitRow{
 		{ForLock, ParsePatterns("futex")},
 		{ForSleep, ParsePatterns("clock_nanosleep", "nanosleep", "select", "pselect6")},
 		{ForNetwork, ParsePatterns(
@@ -12,8 +14,9 @@ var scriptWaits = waitTable{
 		)},
 		{ForChild, ParsePatterns("wait4", "waitid")},
 		{ForFile, ParsePatterns("fsync", "fdatasync", "flock", "fcntl", "pread64", "pwrite64")},
-	},
-	callers: []waitRow{
+	}),
+	parks: dotNetParks,
+	callers: slices.Concat(dotNetCallers, []waitRow{
 		{Idle, ParsePatterns(
 			// Event loops and servers at the next request or connection.
 			"py::*select:*selectors.py", "py::*_run_once:*asyncio/base_events.py",
@@ -76,8 +79,8 @@ var scriptWaits = waitTable{
 			"RUBY:Thread#stop ruby:core",
 		)},
 		{ForChild, ParsePatterns("py::*wait:*subprocess.py", "py::*communicate:*subprocess.py")},
-	},
-	requests: ParsePatterns(
+	}),
+	requests: slices.Concat(dotNetRequests, ParsePatterns(
 		"py::*:*flask/app.py", "py::*:*django/core/handlers/*", "py::*run_wsgi:*werkzeug/serving.py",
 		"py::*:*starlette/routing.py", "py::do_GET:*", "py::*.do_GET:*", "py::do_POST:*", "py::*.do_POST:*",
 		"py::*finish_request:*socketserver.py", "py::*handle_request:*gunicorn/workers/*",
@@ -86,7 +89,7 @@ var scriptWaits = waitTable{
 		"py::WorkerThread.run:*anyio/_backends/*", "py::*thread_handler:*asgiref/sync.py",
 		"RUBY:handle_request */puma/request.rb", "RUBY:service */webrick/httpserver.rb",
 		"RUBY:process_client */unicorn/http_server.rb", "RUBY:* */action_controller/*", "RUBY:call! */sinatra/base.rb",
-	),
+	)),
 	// of queues; the last of Laravel and Symfony
 	tasks: ParsePatterns(
 		"py::*trace_task:*celery/app/trace.py", "py::*perform_job:*rq/worker*.py", "py::*execute_job:*rq/worker*.py",

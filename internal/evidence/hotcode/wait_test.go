@@ -411,3 +411,47 @@ func TestServes(t *testing.T) {
 		}
 	}
 }
+
+// TestDotNetWaits: what the runtime's own functions and the methods say of a futex, however both are called.
+func TestDotNetWaits(t *testing.T) {
+	const (
+		thread = " Shop.Cart.Total System.Threading.ThreadHelper.ThreadStart"
+		block  = "pthread_cond_wait CorUnix::CPalSynchronizationManager::BlockThread "
+	)
+	for stack, want := range map[string]Wait{
+		block + "AwareLock::Enter JIT_MonEnter_Helper":                    ForLock,
+		block + "SleepEx Thread::UserSleep System.Threading.Thread.Sleep": ForSleep,
+		block + "ObjectNative::WaitTimeout System.Threading.Monitor.Wait": ForWakeUp,
+		block + "System.Threading.Monitor.Wait System.Threading.SemaphoreSlim.WaitUntilCountOrTimeout " +
+			"System.Threading.SemaphoreSlim.Wait": ForPool,
+		block + "System.Threading.Monitor.Wait System.Threading.ManualResetEventSlim.Wait " +
+			"System.Threading.Tasks.Task.InternalWait": ForFuture,
+		block + "System.Threading.Monitor.Wait System.Threading.SemaphoreSlim.Wait " +
+			"System.Collections.Concurrent.BlockingCollection`1[System.__Canon].TryTakeWithNoTimeValidation": ForItem,
+		"recvmsg SystemNative_ReceiveMessage System.Net.Sockets.Socket.Receive": ForNetwork,
+		"accept4 SystemNative_Accept System.Net.Sockets.Socket.Accept":          Idle,
+	} {
+		if got, _ := dotNetWaitOf(stack + thread); got != want {
+			t.Errorf("%s waits for %s, want %s", stack, got, want)
+		}
+	}
+}
+
+// dotNetWaitOf is what a thread with this stack waits for, whether it has work or not, the innermost frame first.
+func dotNetWaitOf(stack string) (Wait, int) {
+	b := stacks.NewBuilder(stacks.ScriptWall)
+	var frames []int
+	for i, name := range strings.Fields(stack) {
+		f := stacks.Frame{Name: name, Kind: stacks.Native}
+		switch {
+		case i == 0 && !strings.HasPrefix(name, "pthread"):
+			f.Kind = stacks.Kernel
+		case strings.Contains(name, "."):
+			f.Kind = stacks.Compiled
+		}
+		frames = append(frames, b.Frame(f))
+	}
+	b.Add(stacks.Sample{Stack: frames, Thread: -1, State: stacks.Sleeping, Count: 1, Value: 1})
+	p := b.Profile()
+	return WaitsOf(p, Owners{}).Blocked(p.Samples[0])
+}

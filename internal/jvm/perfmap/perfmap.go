@@ -111,6 +111,15 @@ func Parse(r io.Reader) (*Map, error) {
 	return &Map{flatten(all)}, nil
 }
 
+// Of makes a map of entries with a size, whose names are not trusted and whose places may overlap: see [Parse].
+func Of(entries []Entry) *Map {
+	all := slices.Clone(entries)
+	for i := range all {
+		all[i].Name = printable(all[i].Name)
+	}
+	return &Map{flatten(all)}
+}
+
 func parseLine(line []byte) (Entry, error) {
 	first, rest, ok := bytes.Cut(line, []byte{' '})
 	second, name, ok2 := bytes.Cut(rest, []byte{' '})
@@ -149,6 +158,11 @@ func cleanName(name string) string {
 			name = before[i+1:]
 		}
 	}
+	return printable(name)
+}
+
+// printable takes out what could act on a terminal or break a line.
+func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
 			return '_'
