@@ -34,6 +34,8 @@ const (
 	patience = 3 * time.Second
 	// answerTime bounds how long a session is waited for, by a runtime that answered just before: it takes 1 ms.
 	answerTime = time.Second
+	// patienceForAll bounds what all processes of a diagnosis take together: some may choose not to answer.
+	patienceForAll = 2 * patience
 	// bufferMiB is the most that the runtime holds back in its memory, of what is not read yet: a method takes 200
 	// bytes.
 	bufferMiB = 16
@@ -70,10 +72,11 @@ const keep = 10 * time.Second
 type Names struct {
 	mu    sync.Mutex
 	known map[string]answer
+	spent time.Duration // since it began
+	began time.Time
 }
 
 type answer struct {
-	at  time.Time
 	m   *perfmap.Map
 	err error
 }
@@ -85,15 +88,20 @@ func (n *Names) Map(ctx context.Context, dir string) (*perfmap.Map, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	a, known := n.known[dir]
-	if !known || time.Since(a.at) > keep {
-		a.m, a.err = Map(ctx, dir)
-		a.at = time.Now()
-		if n.known == nil {
-			n.known = map[string]answer{}
-		}
-		n.known[dir] = a
+	now := time.Now()
+	if now.Sub(n.began) > keep {
+		n.known, n.spent, n.began = map[string]answer{}, 0, now
 	}
+	a, known := n.known[dir]
+	if known {
+		return a.m, a.err
+	}
+	if n.spent > patienceForAll {
+		return nil, fmt.Errorf("the diagnostic port of .NET: other processes took %v to answer", n.spent)
+	}
+	a.m, a.err = Map(ctx, dir)
+	n.known[dir] = a
+	n.spent += time.Since(now)
 	return a.m, a.err
 }
 

@@ -150,6 +150,26 @@ func TestMapOfStopped(t *testing.T) {
 	}
 }
 
+// An answer serves for a while, and processes that take their time do not take it all.
+func TestNames(t *testing.T) {
+	pid := startShop(t).PID
+	n := &Names{}
+	first, err := n.Map(t.Context(), procOf(pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := n.Map(t.Context(), procOf(pid)); err != nil || again != first {
+		t.Errorf("asked again: another answer, or %v", err)
+	}
+	n.spent = patienceForAll + time.Second
+	if _, err := n.Map(t.Context(), procOf(os.Getpid())); err == nil || errors.Is(err, ErrNone) {
+		t.Errorf("when others took the time: %v, want an error that says so", err)
+	}
+	if _, err := (*Names)(nil).Map(t.Context(), procOf(pid)); !errors.Is(err, ErrNone) {
+		t.Errorf("of no Names: %v, want ErrNone", err)
+	}
+}
+
 // Other programs have no port, nor has one of .NET that was told so.
 func TestNoPort(t *testing.T) {
 	if _, err := Map(t.Context(), procOf(os.Getpid())); !errors.Is(err, ErrNone) {
