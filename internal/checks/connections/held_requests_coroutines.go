@@ -10,6 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // byNobodysDesign are what coroutines wait for that no long poll does: one of the program's own, which others have, or
@@ -19,16 +20,16 @@ var byNobodysDesign = map[hotcode.Wait]string{
 	hotcode.ForQueue: "wait for room in a queue", hotcode.ForSleep: "sleep",
 }
 
-// heldCoroutines says in which coroutines the requests are that wait in an event loop of Python, and makes it a warning
-// where most of them are in the program's own hand. waiting is how many are.
+// heldCoroutines says in which coroutines the requests are that wait in an event loop of Python, or in which async
+// functions of Node.js, and makes it a warning where most of them are in the program's own hand. waiting is how many are.
 func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (waiting float64, ok bool) {
 	w, err := evidence.CoroutinesOf(p)
-	if err != nil { // it is no Python, or has none
+	if err != nil { // it is neither of them, or has none
 		return 0, false
 	}
 	hits := map[hotcode.Wait][]evidence.Hit{}
 	for _, s := range w.Samples {
-		wait, at := w.Waits.Of(s)
+		wait, at := w.Waits.Blocked(s) // whether they have work the connections tell
 		hits[wait] = append(hits[wait], evidence.Hit{Sample: s, At: at})
 	}
 	own := maps.Clone(hits)
@@ -37,6 +38,7 @@ func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (w
 	n := coroutines(w, byNobodysDesign[wait], most)
 	if n.Per(h.InProgress).Number() < p.Param(paramHeldShare).Number() {
 		f.Notes = append(f.Notes, others(w, hits)...)
+		f.Summary += whereMostStand(p, w, h, hits)
 		return 0, false
 	}
 	at := evidence.Culprits(w.Profile, w.Owners, most, nil)[0]
@@ -53,8 +55,24 @@ func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (w
 		f.Summary += fmt.Sprintf("; others %s at %s meanwhile", byNobodysDesign[holder], what.Name())
 	}
 	f.Remedies[0] = coroutineRemedy(wait, f.Remedies[0].Effect)
-	f.Disproof = "another second finds the coroutines elsewhere (asyncio.all_tasks() and Task.print_stack())"
+	f.Disproof = "another second finds the " + coroutineName(w) + " elsewhere"
 	return n.Number(), true
+}
+
+// whereMostStand says where most of the requests are that may wait by design; nothing where they are in many places.
+func whereMostStand(p *check.Pass, w *evidence.Waiting, h evidence.HeldRequests, hits map[hotcode.Wait][]evidence.Hit) string {
+	waits := maps.Clone(hits)
+	delete(waits, hotcode.Idle)
+	_, most := evidence.MostWaited(waits)
+	if len(most) == 0 {
+		return ""
+	}
+	at := evidence.Culprits(w.Profile, w.Owners, most, nil)[0]
+	n := w.Threads("", at.Value).As(quantity.Unit(coroutineName(w)))
+	if n.Per(h.InProgress).Number() < p.Param(paramHeldShare).Number() {
+		return ""
+	}
+	return fmt.Sprintf("; %s stand at %s", n.Text(), at.Name())
 }
 
 // others say where coroutines stand for what may be by design.
@@ -72,8 +90,17 @@ func others(w *evidence.Waiting, hits map[hotcode.Wait][]evidence.Hit) (out []st
 
 // coroutines is how many do so at any moment.
 func coroutines(w *evidence.Waiting, what string, hits []evidence.Hit) quantity.Value {
-	label := "coroutines that " + what + ", mean"
-	return w.Threads(label, evidence.Weigh(hits).Value).As("coroutines").Named("%s", label)
+	name := coroutineName(w)
+	label := name + " that " + what + ", mean"
+	return w.Threads(label, evidence.Weigh(hits).Value).As(quantity.Unit(name)).Named("%s", label)
+}
+
+// coroutineName is what people call the samples of the profile.
+func coroutineName(w *evidence.Waiting) string {
+	if slices.ContainsFunc(w.Frames, func(f stacks.Frame) bool { return strings.HasPrefix(f.Name, "JS:") }) {
+		return "async functions"
+	}
+	return "coroutines"
 }
 
 func coroutineRemedy(wait hotcode.Wait, effect string) check.Remedy {

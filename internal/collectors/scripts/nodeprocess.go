@@ -32,6 +32,28 @@ type nodeProcess struct {
 	walker  *symbols.Walker
 	stack   []byte    // reused
 	waits   time.Time // when one looked last what the event loop waits for
+	tasks   *tasks
+}
+
+func (s *source) node(pid int, js *node.Process) *nodeProcess {
+	p := &nodeProcess{pid: pid, scripts: js, threads: map[int]*nodeThread{}, waits: time.Now()}
+	if js.KnowsAsync() {
+		p.tasks = s.tasksBy(p.async)
+	}
+	return p
+}
+
+// async gives the functions that stand at an await.
+func (p *nodeProcess) async() (list []task, whole bool, err error) {
+	found, whole, err := p.scripts.Async()
+	for _, a := range found {
+		t := task{address: a.Address}
+		for _, c := range a.Calls {
+			t.calls = append(t.calls, frameOfCall(c))
+		}
+		list = append(list, t)
+	}
+	return list, whole, err
 }
 
 // A nodeThread is one of them. There are no stacks of one that was not seen to run.
@@ -67,6 +89,7 @@ func (p *nodeProcess) pass(s *source) {
 		p.list(s)
 	}
 	p.lookAtWait(s)
+	p.tasks.pass(s)
 	for tid, t := range p.threads {
 		if t.stacks == nil {
 			continue

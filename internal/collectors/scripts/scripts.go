@@ -44,7 +44,8 @@ func Collectors() []collect.Collector {
 		Name: "script-profile",
 		Doc: "Functions that the target's scripts run on the CPUs: those of CPython 3.8 to 3.14, of Ruby " +
 			"3.0 to 3.4 (tried with 3.1), of Node.js and of PHP 7.3 to 8.4 (tried with 8.2); how many threads of " +
-			"CPython and Ruby want the interpreter's lock; and what the coroutines of CPython 3.11 to 3.13 await.",
+			"CPython and Ruby want the interpreter's lock; and what coroutines of CPython 3.11 to 3.13 and async functions " +
+			"of Node.js await.",
 		Overhead: "0.1 ms for a sample of a thread, so many that it takes 1 % of a CPU: 100 a second of one busy " +
 			"thread, 20 of five; once 5 to 50 ms for each interpreter; 1 % of a CPU to search for " +
 			"coroutines, 50 ms for 100 MiB of its memory",
@@ -104,11 +105,12 @@ type source struct {
 	profiles  [kinds]*stacks.Builder // see onCPU
 	// what threads of Python and Ruby do, those that wait too, and what event loops of Node.js and scripts of PHP wait
 	// for
-	waits  *stacks.Builder
-	tasks  *stacks.Builder // what coroutines of Python wait for
-	frames []int           // reused
-	lost   int64
-	first  bool // the pass that is the first
+	waits    *stacks.Builder
+	searches []*tasks
+	tasks    *stacks.Builder // what coroutines of Python and async functions of Node.js wait for
+	frames   []int           // reused
+	lost     int64
+	first    bool // the pass that is the first
 }
 
 func open(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -197,7 +199,7 @@ func (s *source) open(pid int) (interpreter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &nodeProcess{pid: pid, scripts: js, threads: map[int]*nodeThread{}, waits: time.Now()}, nil
+	return s.node(pid, js), nil
 }
 
 // python makes a process of Python, whose coroutines are looked for where they are known.
@@ -205,7 +207,7 @@ func (s *source) python(pid int, of *python.Process) *threadedProcess {
 	scripts := &pythonReader{process: of}
 	p := s.threaded(pid, scripts)
 	if of.KnowsCoroutines() {
-		p.tasks, p.lastTasks, p.nextTasks = scripts.tasks, time.Now(), time.Now().Add(taskPeriod)
+		p.tasks = s.tasksBy(scripts.tasks)
 	}
 	return p
 }
@@ -286,6 +288,9 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 	if err := s.watch.Stop(); err != nil {
 		return err
 	}
+	for _, t := range s.searches {
+		t.add(s, time.Now())
+	}
 	p, waits := s.weighed(), s.waits.Profile()
 	if s.refused != nil && len(p.Samples) == 0 && len(waits.Samples) == 0 {
 		return collect.Unavailable(recording.StatusUnsupported, "", "%v", s.refused)
@@ -317,7 +322,7 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 }
 
 // noCoroutines says why there is no profile of them.
-const noCoroutines = "no process of the target runs Python 3.11 to 3.13"
+const noCoroutines = "no process of the target runs Python 3.11 to 3.13, or Node.js"
 
 // weighed gives each sample the CPU time that it stands for: that of its thread, over its samples. So the sums are
 // those that the kernel counted, however many threads were ready and had no CPU. What threads used that have ended, and

@@ -23,11 +23,6 @@ const (
 	// there is one at most: a wait that matters is met in a hundred looks.
 	waitShare  = 0.005
 	waitPeriod = 50 * time.Millisecond
-	// taskShare is the part of a CPU that the search for coroutines may take: one of 100 MiB takes 50 ms. taskPeriod is
-	// how often there is one at most. maxTasks bounds those that are kept of one, each of which is a series.
-	taskShare  = 0.01
-	taskPeriod = 500 * time.Millisecond
-	maxTasks   = 500
 )
 
 // A reader reads the stacks of an interpreter's threads. The error of both methods is [errChanged] where the threads
@@ -63,17 +58,7 @@ type threadedProcess struct {
 
 	lastWaits, nextWaits time.Time // looks at what all threads do
 
-	// tasks finds the coroutines at an await, nil where there are none or they are not known; whole is false where some
-	// may be missing.
-	tasks                func() (list []task, whole bool, err error)
-	lastTasks, nextTasks time.Time
-	numbers              map[uint64]int // of coroutines, by address
-}
-
-// A task is a coroutine at an await: its address, and its calls, the innermost first.
-type task struct {
-	address uint64
-	calls   []stacks.Frame
+	tasks *tasks
 }
 
 func (p *threadedProcess) runtime() string { return p.scripts.name() }
@@ -173,45 +158,10 @@ func (p *threadedProcess) sampleWait(
 	s.waits.Add(sample)
 }
 
-// lookAtTasks samples what the coroutines of an interpreter wait for.
-func (p *threadedProcess) lookAtTasks(s *source) {
-	began, now := collect.ThreadCPU(), time.Now()
-	list, whole, err := p.tasks()
-	if err != nil || !whole {
-		s.lost++
-	}
-	stride := (len(list) + maxTasks - 1) / maxTasks
-	since := now.Sub(p.lastTasks) * time.Duration(max(stride, 1))
-	for i, t := range list {
-		if i%stride != 0 || len(t.calls) == 0 {
-			continue
-		}
-		sample := stacks.Sample{State: stacks.Sleeping, Count: 1, Value: int64(since)}
-		for _, c := range t.calls {
-			sample.Stack = append(sample.Stack, s.tasks.Frame(c))
-		}
-		sample.Thread = s.tasks.Thread(stacks.Thread{ID: p.numberOf(t.address), Name: t.calls[len(t.calls)-1].Name})
-		s.tasks.Add(sample)
-	}
-	p.lastTasks = now
-	p.nextTasks = now.Add(max(time.Duration(float64(collect.ThreadCPU()-began)/taskShare), taskPeriod))
-}
-
-// numberOf counts the coroutines of a process, for which an address is too large.
-func (p *threadedProcess) numberOf(address uint64) int {
-	if p.numbers == nil {
-		p.numbers = map[uint64]int{}
-	}
-	if p.numbers[address] == 0 {
-		p.numbers[address] = len(p.numbers) + 1
-	}
-	return p.numbers[address]
-}
-
 // pass looks at the threads, of many at some.
 func (p *threadedProcess) pass(s *source) {
-	if p.tasks != nil && !p.ended && time.Now().After(p.nextTasks) {
-		p.lookAtTasks(s)
+	if !p.ended {
+		p.tasks.pass(s)
 	}
 	if p.ended || time.Now().After(p.next) && !p.listThreads(s) {
 		return

@@ -195,6 +195,8 @@ func (w *Waits) parked(s stacks.Sample, end int) (wait Wait, at int) {
 	switch {
 	case !w.Program(s):
 		return Idle, 0 // threads of the runtime itself
+	case w.event == stacks.Coroutine: // by whom it is woken no row knows
+		return ForWakeUp, 0
 	case s.State == stacks.Sleeping && w.event != stacks.Wall:
 		return ForCall, 0
 	case s.State == stacks.Sleeping:

@@ -49,6 +49,16 @@ var scriptWaits = waitTable{
 			"RUBY:pop */connection_pool/timed_stack.rb", "RUBY:*poll */connection_pool/queue.rb",
 			"RUBY:*acquire* */sequel/connection_pool/*",
 		)},
+		// Async functions of Node.js, by what they are called: it has no lock or pool of its own.
+		{ForLock, ParsePatterns(
+			"JS:acquire *", "JS:acquireLock *", "JS:lock *", "JS:withLock *", "JS:waitForLock *", "JS:runExclusive *",
+			"JS:* */node_modules/async-mutex/*", "JS:* */node_modules/async-lock/*",
+		)},
+		{ForPool, ParsePatterns(
+			"JS:getConnection *", "JS:acquireConnection *", "JS:* */node_modules/generic-pool/*",
+			"JS:* */node_modules/tarn/*", "JS:* */node_modules/pg-pool/*",
+		)},
+		{ForSleep, ParsePatterns("JS:sleep *", "JS:delay *")},
 		{ForSleep, ParsePatterns("RUBY:Kernel#sleep ruby:core", "py::sleep:*asyncio/tasks.py", "py::sleep:*anyio/*")},
 		{ForLock, ParsePatterns("PHP:session_start php:core", "PHP:flock php:core")}, // of a session's file
 		{ForLock, ParsePatterns(

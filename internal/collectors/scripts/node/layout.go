@@ -69,7 +69,10 @@ type layout struct {
 
 	firstFunction, lastFunction, sharedType, scriptType, scopeType, arrayType uint16
 
-	shared                       uint64 // in JSFunction
+	// of suspended functions; 0 where V8 does not say: then they are not looked for
+	asyncType, mapType, promiseType, reactionType uint16
+
+	shared, closure              uint64 // in JSFunction: its SharedFunctionInfo, and its Context
 	name, script                 uint64 // in SharedFunctionInfo
 	scriptName, source, lineEnds uint64 // in Script
 	locals, variables            int    // in ScopeInfo, in words after the first
@@ -102,7 +105,12 @@ func layoutOf(v values) (layout, error) {
 		{small(&l.scriptType), []string{"type_Script__SCRIPT_TYPE"}, required},
 		{small(&l.scopeType), []string{"type_ScopeInfo__SCOPE_INFO_TYPE"}, required},
 		{small(&l.arrayType), []string{"type_FixedArray__FIXED_ARRAY_TYPE"}, required},
+		{small(&l.asyncType), []string{"type_JSAsyncFunctionObject__JS_ASYNC_FUNCTION_OBJECT_TYPE"}, 0},
+		{small(&l.mapType), []string{"type_Map__MAP_TYPE"}, 0},
+		{small(&l.promiseType), []string{"type_JSPromise__JS_PROMISE_TYPE"}, 0},
+		{small(&l.reactionType), []string{"type_PromiseReaction__PROMISE_REACTION_TYPE"}, 0},
 		{offset(&l.shared), []string{"class_JSFunction__shared__"}, required},
+		{offset(&l.closure), []string{"class_JSFunction__context__"}, 0},
 		{offset(&l.name), []string{"class_SharedFunctionInfo__name_or_scope_info__"}, required},
 		{offset(&l.script), []string{
 			"class_SharedFunctionInfo__script_or_debug_info__", "class_SharedFunctionInfo__script__",

@@ -24,6 +24,7 @@ type Process struct {
 	// Version is that of V8, as 11.3.
 	Version string
 
+	dir     string // in procfs
 	heap    heap
 	seen    frames
 	layout  layout
@@ -31,6 +32,8 @@ type Process struct {
 	scripts map[uint64]*script
 	text    int // bytes of source that were read
 	now     time.Time
+
+	asyncMaps map[uint64]bool // the maps of suspended functions, as objects begin with them
 }
 
 // runtimeFile matches the names of the files that V8 is in: Node's program, or its library (Debian's has one).
@@ -52,6 +55,7 @@ func Open(dir string, pid int) (*Process, error) {
 			continue // as Debian's program, which loads the library
 		}
 		p := &Process{
+			dir: dir, asyncMaps: map[uint64]bool{},
 			heap:    heap{read: memory.Of(pid), types: map[uint64]uint16{}},
 			scripts: map[uint64]*script{}, shared: map[uint64]*function{},
 		}

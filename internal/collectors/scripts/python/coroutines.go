@@ -1,13 +1,6 @@
 package python
 
-import (
-	"encoding/binary"
-	"fmt"
-	"os"
-	"strings"
-
-	"github.com/perfdoctor/perfdoctor/internal/host/door"
-)
+import "encoding/binary"
 
 // A Coroutine is one that stands at an await, with those that it awaits: what a task of asyncio does.
 type Coroutine struct {
@@ -16,8 +9,6 @@ type Coroutine struct {
 }
 
 const (
-	// maxScanned bounds the memory that is searched, in bytes: 256 MiB take a fifth of a second.
-	maxScanned = 256 << 20
 	// maxCoroutines bounds those that are kept. A server with more connections than that has several processes.
 	maxCoroutines = 10_000
 	// maxTries bounds the words that are looked at because they are like one, a microsecond each: memory that its owner
@@ -25,16 +16,10 @@ const (
 	maxTries = 50_000
 	// maxAwaits bounds a chain of those that await each other; a ring of them would be damage.
 	maxAwaits = 64
-	// scanned is what is searched at once: as much as fits a cache.
-	scanned = 256 << 10
 	// coroutineSize is what is read of one: its head and its frame. maxStackTop bounds how far behind it the value lies
 	// that it awaits, in words.
 	coroutineSize, maxStackTop = 80 + frameSize, 4096
 )
-
-// pagePresent is the bit of an entry of /proc/PID/pagemap for a page that is in memory (Documentation/admin-guide/mm/
-// pagemap.rst). What is not there is not read: it would be fetched from swap, or made.
-const pagePresent = 1 << 63
 
 // A suspended coroutine, and what it awaits.
 type suspended struct {
@@ -51,7 +36,7 @@ func (p *Process) KnowsCoroutines() bool { return p.coroutineType != 0 && p.layo
 func (p *Process) Coroutines() (list []Coroutine, whole bool, err error) {
 	found := map[uint64]suspended{}
 	tries := 0
-	whole, err = p.eachPage(func(address uint64, page []byte) {
+	whole, err = p.read.Pages(p.dir, func(address uint64, page []byte) {
 		for i := 8; i+8 <= len(page); i += 8 {
 			if binary.LittleEndian.Uint64(page[i:]) != p.coroutineType {
 				continue
@@ -121,57 +106,4 @@ func (p *Process) suspended(at uint64) (c suspended, ok bool) {
 	c.call = call
 	c.awaits, err = p.read.Word(at + l.coroutine + l.locals + 8*uint64(top-1))
 	return c, err == nil
-}
-
-// eachPage gives the pages of the process's own memory that are there, in pieces that follow each other.
-func (p *Process) eachPage(do func(address uint64, page []byte)) (whole bool, err error) {
-	text, err := door.Maps(p.dir)
-	if err != nil {
-		return false, err
-	}
-	defer text.Close()
-	present, err := os.Open(p.dir + "/pagemap")
-	if err != nil {
-		return false, fmt.Errorf("see which pages are in memory: %w", err)
-	}
-	defer present.Close()
-	left := maxScanned
-	space := make([]byte, scanned)
-	for m, err := range door.ParseMaps(text) {
-		if err != nil {
-			return false, err
-		}
-		if m.Executable || m.Path != "" && m.Path != "[heap]" && !strings.HasPrefix(m.Path, "[anon:") {
-			continue
-		}
-		if left -= p.search(m, present, space, left, do); left <= 0 {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// search gives the present pages of a mapping, as far as the room goes, and how many bytes it read.
-func (p *Process) search(m door.Mapping, present *os.File, space []byte, room int, do func(uint64, []byte)) (n int) {
-	const page = 4096
-	entries := make([]byte, 8*scanned/page)
-	for from := m.From; from < m.To && n < room; from += scanned {
-		pages := min(m.To-from, scanned) / page
-		if _, err := present.ReadAt(entries[:8*pages], int64(8*(from/page))); err != nil {
-			continue
-		}
-		for i := uint64(0); i < pages; {
-			j := i
-			for j < pages && binary.LittleEndian.Uint64(entries[8*j:])&pagePresent != 0 {
-				j++
-			}
-			piece := space[:(j-i)*page]
-			if len(piece) > 0 && p.read(from+i*page, piece) == nil {
-				do(from+i*page, piece)
-				n += len(piece)
-			}
-			i = j + 1
-		}
-	}
-	return n
 }

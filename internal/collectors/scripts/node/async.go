@@ -1,0 +1,193 @@
+package node
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// An Async is an asynchronous function that stands at an await, with those that await it.
+type Async struct {
+	Address uint64 // of the innermost
+	Calls   []Call // the innermost first
+}
+
+const (
+	// maxAsync bounds those that are kept. A server with more requests at once has several processes.
+	maxAsync = 10_000
+	// maxAsyncTries bounds the words that are looked at because they are like one, a microsecond each.
+	maxAsyncTries = 50_000
+	// maxAwaits bounds a chain of functions that await each other, and maxReactions those that await one promise.
+	maxAwaits, maxReactions = 64, 4
+	// maxMaps bounds the maps of maps: there is one, and one for each realm (vm.createContext).
+	maxMaps = 64
+)
+
+// Offsets of what V8 does not say, all of which are the same in V8 10 to 13, in bytes.
+const (
+	// JSGeneratorObject and JSAsyncFunctionObject (src/objects/js-generator.tq), behind map, properties and elements.
+	asyncFunction, asyncContinuation, asyncPromise, asyncSize = 24, 64, 80, 88
+	// JSPromise (src/objects/js-promise.tq).
+	promiseReactions = 24
+	// PromiseReaction (src/objects/promise.tq).
+	reactionNext, reactionHandler = 8, 24
+	// The context of what goes on after an await: its third slot has the function that awaits (AwaitContext in
+	// src/builtins/builtins-async-gen.cc; EXTENSION_INDEX in src/objects/contexts.h).
+	awaitSlot = 32
+)
+
+// suspended is one that stands at an await.
+type suspended struct {
+	call  Call
+	outer uint64 // address of the one that awaits it; 0 where none does
+}
+
+// KnowsAsync tells whether the suspended functions of this version can be found.
+func (p *Process) KnowsAsync() bool {
+	l := &p.layout
+	return l.asyncType != 0 && l.mapType != 0 && l.promiseType != 0 && l.reactionType != 0 && l.closure != 0
+}
+
+// Async finds the asynchronous functions that stand at an await, by a search of the memory for their map. They are in no
+// list: what is to go on after an await is known to whoever ends it. Of those that the collector has not taken yet
+// none stands at an await: one that has ended says so. whole is false where there was more memory than is searched.
+func (p *Process) Async() (list []Async, whole bool, err error) {
+	p.now = time.Now()
+	if len(p.asyncMaps) == 0 {
+		if err := p.findAsyncMaps(); err != nil {
+			return nil, false, err
+		}
+	}
+	found, tries := map[uint64]suspended{}, 0
+	whole, err = p.heap.read.Pages(p.dir, func(address uint64, piece []byte) {
+		for i := 0; i+wordSize <= len(piece) && len(p.asyncMaps) > 0; i += wordSize {
+			w := binary.LittleEndian.Uint64(piece[i:])
+			if !isObject(w) || !p.asyncMaps[w] {
+				continue
+			}
+			if tries++; tries > maxAsyncTries || len(found) >= maxAsync {
+				return
+			}
+			if f, ok := p.suspended(address + uint64(i)); ok {
+				found[address+uint64(i)] = f
+			}
+		}
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	awaits := map[uint64]bool{}
+	for _, f := range found {
+		awaits[f.outer] = true
+	}
+	for at := range found {
+		if !awaits[at] {
+			list = append(list, Async{at, chainOf(found, at)})
+		}
+	}
+	return list, whole && tries <= maxAsyncTries && len(found) < maxAsync, nil
+}
+
+// chainOf follows who awaits whom, from the innermost on.
+func chainOf(found map[uint64]suspended, at uint64) (calls []Call) {
+	for range maxAwaits {
+		f, ok := found[at]
+		if !ok {
+			break
+		}
+		calls = append(calls, f.call)
+		at = f.outer
+	}
+	return calls
+}
+
+// findAsyncMaps looks for the maps by the map of maps, which begins with itself.
+func (p *Process) findAsyncMaps() error {
+	metas := map[uint64]bool{}
+	_, err := p.heap.read.Pages(p.dir, func(address uint64, piece []byte) {
+		for i := 0; i+wordSize <= len(piece) && len(metas) < maxMaps; i += wordSize {
+			if w := binary.LittleEndian.Uint64(piece[i:]); w == address+uint64(i)+1 && p.isMap(w, p.layout.mapType) {
+				metas[w] = true
+			}
+		}
+	})
+	if err != nil || len(metas) == 0 {
+		return err
+	}
+	_, err = p.heap.read.Pages(p.dir, func(address uint64, piece []byte) {
+		for i := 0; i+wordSize <= len(piece) && len(p.asyncMaps) < maxMaps; i += wordSize {
+			at := address + uint64(i) + 1
+			if w := binary.LittleEndian.Uint64(piece[i:]); isObject(w) && metas[w] && p.isMap(at, p.layout.asyncType) {
+				p.asyncMaps[at] = true
+			}
+		}
+	})
+	return err
+}
+
+// isMap tells whether a word is the map of objects of a type.
+func (p *Process) isMap(word uint64, typ uint16) bool {
+	var b [2]byte
+	return p.heap.read(word&^3+p.heap.layout.instanceType, b[:]) == nil && binary.LittleEndian.Uint16(b[:]) == typ
+}
+
+// suspended reads a function; ok is false of what is none, or does not stand at an await.
+func (p *Process) suspended(at uint64) (f suspended, ok bool) {
+	var b [asyncSize]byte
+	if p.heap.read(at, b[:]) != nil {
+		return f, false
+	}
+	// What runs, and what has ended, has a negative number here (kGeneratorExecuting in src/objects/js-generator.h).
+	if c := wordAt(b[:], asyncContinuation/wordSize); !isSmall(c) || small(c) < 0 {
+		return f, false
+	}
+	word := wordAt(b[:], asyncFunction/wordSize)
+	head := make([]byte, p.layout.headSize())
+	if !isObject(word) || p.heap.read(word&^3, head) != nil {
+		return f, false
+	}
+	of, err := p.functionOf(head)
+	if err != nil {
+		return f, false
+	}
+	f.call = Call{Function: of.name, File: of.file, Line: of.line}
+	f.outer = p.awaiting(wordAt(b[:], asyncPromise/wordSize))
+	return f, true
+}
+
+// awaiting gives the function that awaits a promise, 0 where none does.
+func (p *Process) awaiting(promise uint64) uint64 {
+	at, typ, err := p.heap.object(promise)
+	if err != nil || typ != p.layout.promiseType {
+		return 0
+	}
+	at += promiseReactions
+	for range maxReactions {
+		reaction, typ, err := p.heap.field(at)
+		if err != nil || typ != p.layout.reactionType {
+			return 0
+		}
+		if f := p.awaitedBy(reaction); f != 0 {
+			return f
+		}
+		at = reaction + reactionNext
+	}
+	return 0
+}
+
+// awaitedBy gives the function that goes on with a reaction, 0 where it is something else that does.
+func (p *Process) awaitedBy(reaction uint64) uint64 {
+	l := &p.layout
+	handler, typ, err := p.heap.field(reaction + reactionHandler)
+	if err != nil || typ < l.firstFunction || typ > l.lastFunction {
+		return 0
+	}
+	context, err := p.heap.read.Word(handler + l.closure)
+	if err != nil || !isObject(context) {
+		return 0
+	}
+	f, typ, err := p.heap.field(context&^3 + awaitSlot)
+	if err != nil || typ != l.asyncType {
+		return 0
+	}
+	return f
+}
