@@ -20,8 +20,8 @@ var byNobodysDesign = map[hotcode.Wait]string{
 	hotcode.ForQueue: "wait for room in a queue", hotcode.ForSleep: "sleep",
 }
 
-// heldCoroutines says in which coroutines the requests are that wait in an event loop of Python, or in which async
-// functions of Node.js, and makes it a warning where most of them are in the program's own hand. waiting is how many are.
+// heldCoroutines says in which coroutines of Python, or async functions of Node.js, the requests are that wait in an
+// event loop, and makes it a warning where most of them are in the program's own hand. waiting is how many are.
 func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (waiting float64, ok bool) {
 	w, err := evidence.CoroutinesOf(p)
 	if err != nil { // it is neither of them, or has none
@@ -44,7 +44,7 @@ func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (w
 	at := evidence.Culprits(w.Profile, w.Owners, most, nil)[0]
 	f.Severity, f.Confidence = check.Warning, check.High
 	f.Evidence = append(f.Evidence, n)
-	f.Notes = append(f.Notes, strings.Join(at.Path, " ← "))
+	f.Notes = append(f.Notes, awaits(w, at, most))
 	f.Marks = evidence.MarksOf(w.Event, most)
 	f.Summary = fmt.Sprintf("%s in progress at any moment; each takes %s and more: %s %s at %s",
 		h.InProgress.Text(), h.Each.Text(), n.Text(), byNobodysDesign[wait], at.Name())
@@ -60,7 +60,9 @@ func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (w
 }
 
 // whereMostStand says where most of the requests are that may wait by design; nothing where they are in many places.
-func whereMostStand(p *check.Pass, w *evidence.Waiting, h evidence.HeldRequests, hits map[hotcode.Wait][]evidence.Hit) string {
+func whereMostStand(
+	p *check.Pass, w *evidence.Waiting, h evidence.HeldRequests, hits map[hotcode.Wait][]evidence.Hit,
+) string {
 	waits := maps.Clone(hits)
 	delete(waits, hotcode.Idle)
 	_, most := evidence.MostWaited(waits)
@@ -73,6 +75,27 @@ func whereMostStand(p *check.Pass, w *evidence.Waiting, h evidence.HeldRequests,
 		return ""
 	}
 	return fmt.Sprintf("; %s stand at %s", n.Text(), at.Name())
+}
+
+// awaits gives who awaits whom where most wait, from the innermost on.
+func awaits(w *evidence.Waiting, at *evidence.Culprit, hits []evidence.Hit) string {
+	const longest = 6 // of the outermost the reader has enough
+	var most []string
+	heaviest := int64(0)
+	for _, h := range hits {
+		var names []string
+		here := false
+		for _, i := range h.Sample.Stack[:min(len(h.Sample.Stack), longest)] {
+			name := hotcode.ReadableName(w.Frames[i])
+			here = here || name == at.Method
+			name, _, _ = strings.Cut(name, " (") // its file
+			names = append(names, name)
+		}
+		if here && h.Sample.Value > heaviest {
+			most, heaviest = names, h.Sample.Value
+		}
+	}
+	return strings.Join(most, " ← ")
 }
 
 // others say where coroutines stand for what may be by design.

@@ -245,6 +245,7 @@ var shareWords = map[stacks.Event]string{
 // runtimeNames are those of the manual.
 var runtimeNames = map[string]string{
 	"java": "Java", "native": "machine code", "python": "Python", "node": "Node.js", "php": "PHP", "ruby": "Ruby",
+	"dotnet": ".NET",
 }
 
 // manual is the text of the check's page: what the author wrote, and the frames that are looked for.

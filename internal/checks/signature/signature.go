@@ -53,7 +53,7 @@ type signature struct {
 
 // runtimes are those of whose code the frames of a signature may be. Frames of python, node, php and ruby are of their
 // functions in a profile of scripts, and of the interpreter's machine code in one of CPU time.
-var runtimes = []string{"java", "native", "python", "node", "php", "ruby"}
+var runtimes = []string{"java", "native", "python", "node", "php", "ruby", "dotnet"}
 
 // rows gives the signature as it is in each runtime.
 func (s *signature) rows() []*signature {

@@ -28,24 +28,8 @@ func (s *source) appendDotNet(ctx context.Context, a *recording.Appender, names 
 	b := stacks.NewBuilder(stacks.ScriptWall)
 	outer := map[thread]outermost{}
 	for at, list := range s.known {
-		if !s.managed[at.pid] {
-			continue
-		}
-		frames := methodsIn(names, at, list)
-		if len(frames) == 0 {
-			continue
-		}
-		if at.call != "futex" { // in which the runtime waits for whatever it is: its functions say more
-			frames = slices.Insert(frames, 0, stacks.Frame{Name: at.call, Kind: stacks.Kernel})
-		}
-		of := b.Thread(stacks.Thread{ID: at.tid, Name: s.name(at)})
-		b.Add(stacks.Sample{
-			Stack: numbers(b, frames), Thread: of, State: stacks.Sleeping,
-			Count: s.count[at], Value: int64(s.seen[at]),
-		})
-		id := thread{at.pid, at.tid}
-		if s.seen[at] > outer[id].waited {
-			outer[id] = outermost{entry(frames), of, s.seen[at]}
+		if s.managed[at.pid] {
+			s.addWait(b, at, methodsIn(names, at, list), outer)
 		}
 	}
 	for id, o := range outer { // what it runs is not known here, but which pool's it is
@@ -62,6 +46,23 @@ func (s *source) appendDotNet(ctx context.Context, a *recording.Appender, names 
 	p.Engine = "perfdoctor, from the memory of the program"
 	p.Duration = s.last.Sub(s.began)
 	a.Profile(p)
+}
+
+// addWait adds the time at a place, where a method leads to it, and notes what its thread begins with.
+func (s *source) addWait(b *stacks.Builder, at place, frames []stacks.Frame, outer map[thread]outermost) {
+	if len(frames) == 0 {
+		return
+	}
+	if at.call != "futex" { // in which the runtime waits for whatever it is: its functions say more
+		frames = slices.Insert(frames, 0, stacks.Frame{Name: at.call, Kind: stacks.Kernel})
+	}
+	of := b.Thread(stacks.Thread{ID: at.tid, Name: s.name(at)})
+	b.Add(stacks.Sample{
+		Stack: numbers(b, frames), Thread: of, State: stacks.Sleeping, Count: s.count[at], Value: int64(s.seen[at]),
+	})
+	if id := (thread{at.pid, at.tid}); s.seen[at] > outer[id].waited {
+		outer[id] = outermost{entry(frames), of, s.seen[at]}
+	}
 }
 
 // outermost are the frames that a thread begins with, where it waits for longest.

@@ -179,7 +179,7 @@ func (s *source) look(at place, since time.Duration) {
 		return // it has ended
 	}
 	e, err := syscalls.Parse(text)
-	if err == nil && e.Running && s.managed[at.pid] {
+	if err == nil && (e.Running || e.Name == "") && s.managed[at.pid] { // or is ready, as one that this look preempts
 		s.ran[thread{at.pid, at.tid}] += since
 	}
 	if err != nil || e.Running || e.Name == "" {

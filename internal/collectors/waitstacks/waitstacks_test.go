@@ -113,9 +113,10 @@ using System.Threading;
 
 class Desk {
 	static object seats = new object();
-	// The runtime's own Sleep keeps no frame pointer, so that its caller is not seen.
+	static int rests;
+	// The runtime's own Sleep keeps no frame pointer, so that its caller is not seen: this one, which does not end with it.
 	[MethodImpl(MethodImplOptions.NoInlining)]
-	static void Rest(int ms) { Thread.Sleep(ms); }
+	static void Rest(int ms) { Thread.Sleep(ms); rests++; }
 	static void Audit() { lock (seats) { Console.WriteLine("ready"); Rest(60000); } }
 	static void Book() { lock (seats) { Console.WriteLine("booked"); } }
 	static void Count() {

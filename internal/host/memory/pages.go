@@ -19,8 +19,8 @@ const (
 	pagePresent = 1 << 63
 )
 
-// Pages gives the pages of the own memory of the process whose directory in procfs is dir that are there, in pieces that
-// follow each other. whole is false where there is more than is read.
+// Pages gives the pages of the own memory of the process whose directory in procfs is dir, those that are there, in
+// pieces that follow each other. whole is false where there is more than is read.
 func (r Reader) Pages(dir string, do func(address uint64, piece []byte)) (whole bool, err error) {
 	text, err := door.Maps(dir)
 	if err != nil {

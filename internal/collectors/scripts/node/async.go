@@ -47,8 +47,8 @@ func (p *Process) KnowsAsync() bool {
 	return l.asyncType != 0 && l.mapType != 0 && l.promiseType != 0 && l.reactionType != 0 && l.closure != 0
 }
 
-// Async finds the asynchronous functions that stand at an await, by a search of the memory for their map. They are in no
-// list: what is to go on after an await is known to whoever ends it. Of those that the collector has not taken yet
+// Async finds the asynchronous functions that stand at an await, by a search of the memory for their map. They are in
+// no list: what is to go on after an await is known to whoever ends it. Of those that the collector has not taken yet
 // none stands at an await: one that has ended says so. whole is false where there was more memory than is searched.
 func (p *Process) Async() (list []Async, whole bool, err error) {
 	p.now = time.Now()
@@ -57,6 +57,24 @@ func (p *Process) Async() (list []Async, whole bool, err error) {
 			return nil, false, err
 		}
 	}
+	found, whole, err := p.allSuspended()
+	if err != nil {
+		return nil, false, err
+	}
+	awaits := map[uint64]bool{}
+	for _, f := range found {
+		awaits[f.outer] = true
+	}
+	for at := range found {
+		if !awaits[at] {
+			list = append(list, Async{at, chainOf(found, at)})
+		}
+	}
+	return list, whole, nil
+}
+
+// allSuspended gives what stands at an await, by address.
+func (p *Process) allSuspended() (found map[uint64]suspended, whole bool, err error) {
 	found, tries := map[uint64]suspended{}, 0
 	whole, err = p.heap.read.Pages(p.dir, func(address uint64, piece []byte) {
 		for i := 0; i+wordSize <= len(piece) && len(p.asyncMaps) > 0; i += wordSize {
@@ -72,19 +90,7 @@ func (p *Process) Async() (list []Async, whole bool, err error) {
 			}
 		}
 	})
-	if err != nil {
-		return nil, false, err
-	}
-	awaits := map[uint64]bool{}
-	for _, f := range found {
-		awaits[f.outer] = true
-	}
-	for at := range found {
-		if !awaits[at] {
-			list = append(list, Async{at, chainOf(found, at)})
-		}
-	}
-	return list, whole && tries <= maxAsyncTries && len(found) < maxAsync, nil
+	return found, whole && tries <= maxAsyncTries && len(found) < maxAsync, err
 }
 
 // chainOf follows who awaits whom, from the innermost on.
