@@ -32,13 +32,12 @@ type nodeProcess struct {
 	walker  *symbols.Walker
 	stack   []byte    // reused
 	waits   time.Time // when one looked last what the event loop waits for
-	tasks   *tasks
 }
 
 func (s *source) node(pid int, js *node.Process) *nodeProcess {
 	p := &nodeProcess{pid: pid, scripts: js, threads: map[int]*nodeThread{}, waits: time.Now()}
 	if js.KnowsAsync() {
-		p.tasks = s.tasksBy(p.async)
+		s.tasksBy(p.async)
 	}
 	return p
 }
@@ -89,7 +88,6 @@ func (p *nodeProcess) pass(s *source) {
 		p.list(s)
 	}
 	p.lookAtWait(s)
-	p.tasks.pass(s)
 	for tid, t := range p.threads {
 		if t.stacks == nil {
 			continue

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
@@ -91,18 +92,20 @@ type process struct {
 
 // source samples in a goroutine of its own between Open and Sample.
 type source struct {
-	env       collect.Env
-	began     time.Time
-	hz        int
-	watch     *collect.Watch
-	buf       []byte
-	processes []process
-	known     map[host.TaskID]bool // processes that are interpreters, and that are none, by their first threads
-	opening   time.Duration        // CPU time that looking into processes took
-	refused   error                // why one could not be read
-	looked    time.Time
-	threads   map[host.TaskID]*thread
-	profiles  [kinds]*stacks.Builder // see onCPU
+	env        collect.Env
+	began      time.Time
+	hz         int
+	mu         sync.Mutex     // of all below: one pass at a time
+	watch      *collect.Watch // of threads
+	tasksWatch *collect.Watch // of coroutines, and async functions
+	buf        []byte
+	processes  []process
+	known      map[host.TaskID]bool // processes that are interpreters, and that are none, by their first threads
+	opening    time.Duration        // CPU time that looking into processes took
+	refused    error                // why one could not be read
+	looked     time.Time
+	threads    map[host.TaskID]*thread
+	profiles   [kinds]*stacks.Builder // see onCPU
 	// what threads of Python and Ruby do, those that wait too, and what event loops of Node.js and scripts of PHP wait
 	// for
 	waits    *stacks.Builder
@@ -131,6 +134,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 		return nil, err
 	}
 	s.watch = env.Watch(ctx, "stacks of scripts", pace, s.pass)
+	s.tasksWatch = env.Watch(ctx, "coroutines", taskPace, s.search)
 	return s, nil
 }
 
@@ -207,7 +211,7 @@ func (s *source) python(pid int, of *python.Process) *threadedProcess {
 	scripts := &pythonReader{process: of}
 	p := s.threaded(pid, scripts)
 	if of.KnowsCoroutines() {
-		p.tasks = s.tasksBy(scripts.tasks)
+		s.tasksBy(scripts.tasks)
 	}
 	return p
 }
@@ -218,6 +222,8 @@ func (s *source) threaded(pid int, scripts reader) *threadedProcess {
 
 // pass looks at the threads of all interpreters.
 func (s *source) pass(ctx context.Context) (idle bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if time.Since(s.looked) > lookPeriod {
 		if err := s.look(ctx); err != nil {
 			return false, err
@@ -285,7 +291,7 @@ const leastOnCPU = 0.1
 
 // Sample ends the sampling and appends the profile.
 func (s *source) Sample(_ context.Context, a *recording.Appender) error {
-	if err := s.watch.Stop(); err != nil {
+	if err := errors.Join(s.watch.Stop(), s.tasksWatch.Stop()); err != nil {
 		return err
 	}
 	for _, t := range s.searches {
@@ -390,7 +396,7 @@ func (s *source) kind() int {
 
 // Close ends the sampling.
 func (s *source) Close() error {
-	_ = s.watch.Stop() // Sample tells of an error
+	_, _ = s.watch.Stop(), s.tasksWatch.Stop() // Sample tells of an error
 	for _, p := range s.processes {
 		p.interpreter.close()
 	}

@@ -1,6 +1,7 @@
 package scripts
 
 import (
+	"context"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
@@ -13,9 +14,10 @@ const (
 	taskShare  = 0.01
 	taskPeriod = 500 * time.Millisecond
 	maxTasks   = 500
-	// firstWait bounds the time from the first search to the second, so that a window of five seconds has some.
-	firstWait = time.Second
 )
+
+// taskPace is that of the searches.
+var taskPace = collect.Passes{Share: taskShare, Least: taskPeriod, Longest: 2 * time.Second}
 
 // A task is a coroutine, or an asynchronous function, at an await: its address, and its calls, the innermost first.
 type task struct {
@@ -23,28 +25,36 @@ type task struct {
 	calls   []stacks.Frame
 }
 
-// tasks samples what those of a process wait for. A nil one samples nothing.
+// tasks samples what those of a process wait for.
 type tasks struct {
 	// find gives them. whole is false where some may be missing.
-	find       func() (list []task, whole bool, err error)
-	last, next time.Time
-	looked     bool
-	list       []task         // as they were found last
-	numbers    map[uint64]int // by address
+	find    func() (list []task, whole bool, err error)
+	last    time.Time
+	list    []task         // as they were found last
+	numbers map[uint64]int // by address
 }
 
 // tasksBy makes one of a process, whose samples last until the end of the window.
-func (s *source) tasksBy(find func() (list []task, whole bool, err error)) *tasks {
+func (s *source) tasksBy(find func() (list []task, whole bool, err error)) {
 	now := time.Now()
-	t := &tasks{find: find, last: now, next: now.Add(taskPeriod), numbers: map[uint64]int{}}
-	s.searches = append(s.searches, t)
-	return t
+	s.searches = append(s.searches, &tasks{find: find, last: now, numbers: map[uint64]int{}})
 }
 
-// pass looks where they stand, if it is time. Each stands there since the look before.
-func (t *tasks) pass(s *source) {
-	began, now := collect.ThreadCPU(), time.Now()
-	if t == nil || now.Before(t.next) {
+// search looks where the tasks of all processes stand: in passes of its own, each of which takes as long as a hundred
+// looks at threads, and would delay these.
+func (s *source) search(context.Context) (idle bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.searches {
+		t.look(s)
+	}
+	return len(s.searches) == 0, nil
+}
+
+// look notes where they stand. Each stands there since the look before.
+func (t *tasks) look(s *source) {
+	now := time.Now()
+	if now.Sub(t.last) < taskPeriod/2 && len(t.list) == 0 { // the process has just begun
 		return
 	}
 	list, whole, err := t.find()
@@ -53,11 +63,6 @@ func (t *tasks) pass(s *source) {
 	}
 	t.list = list
 	t.add(s, now)
-	wait := max(time.Duration(float64(collect.ThreadCPU()-began)/taskShare), taskPeriod)
-	if !t.looked { // which learns what to look for: those after it take a quarter of the time
-		wait = min(wait, firstWait)
-	}
-	t.next, t.looked = now.Add(wait), true
 }
 
 // add adds the time since it was called last to where the tasks stood when one looked last.

@@ -57,8 +57,6 @@ type threadedProcess struct {
 	wants   int    // threads that did, all looks together
 
 	lastWaits, nextWaits time.Time // looks at what all threads do
-
-	tasks *tasks
 }
 
 func (p *threadedProcess) runtime() string { return p.scripts.name() }
@@ -160,9 +158,6 @@ func (p *threadedProcess) sampleWait(
 
 // pass looks at the threads, of many at some.
 func (p *threadedProcess) pass(s *source) {
-	if !p.ended {
-		p.tasks.pass(s)
-	}
 	if p.ended || time.Now().After(p.next) && !p.listThreads(s) {
 		return
 	}

@@ -41,10 +41,12 @@ type suspended struct {
 	outer uint64 // address of the one that awaits it; 0 where none does
 }
 
-// KnowsAsync tells whether the suspended functions of this version can be found.
+// KnowsAsync tells whether the suspended functions can be found, for which it looks for their map: V8 makes it when it
+// starts.
 func (p *Process) KnowsAsync() bool {
 	l := &p.layout
-	return l.asyncType != 0 && l.mapType != 0 && l.promiseType != 0 && l.reactionType != 0 && l.closure != 0
+	known := l.asyncType != 0 && l.mapType != 0 && l.promiseType != 0 && l.reactionType != 0 && l.closure != 0
+	return known && p.findAsyncMaps() == nil && len(p.asyncMaps) > 0
 }
 
 // Async finds the asynchronous functions that stand at an await, by a search of the memory for their map. They are in
@@ -52,11 +54,6 @@ func (p *Process) KnowsAsync() bool {
 // none stands at an await: one that has ended says so. whole is false where there was more memory than is searched.
 func (p *Process) Async() (list []Async, whole bool, err error) {
 	p.now = time.Now()
-	if len(p.asyncMaps) == 0 {
-		if err := p.findAsyncMaps(); err != nil {
-			return nil, false, err
-		}
-	}
 	found, whole, err := p.allSuspended()
 	if err != nil {
 		return nil, false, err
