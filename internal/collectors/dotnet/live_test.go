@@ -136,7 +136,7 @@ func TestMapOfStopped(t *testing.T) {
 				}
 			}
 			signal(syscall.SIGSTOP)
-			time.Sleep(50 * time.Millisecond) // its threads stop one after the other
+			time.Sleep(50 * time.Millisecond)                            // its threads stop one after the other
 			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // else it does not end
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
