@@ -71,7 +71,7 @@ func TestWaitStacks(t *testing.T) {
 		t.Fatalf("it says %q: %v", line, err)
 	}
 	time.Sleep(50 * time.Millisecond)
-	p := profileOf(t, cmd.Process.Pid, stacks.Waits)
+	p := profileOf(t, cmd.Process.Pid, stacks.Waits, time.Second)
 	got := map[string]string{}
 	for _, s := range p.Samples {
 		var own []string
@@ -93,12 +93,12 @@ func TestWaitStacks(t *testing.T) {
 }
 
 // profileOf samples a process for a while.
-func profileOf(t *testing.T, pid int, event stacks.Event) *stacks.Profile {
+func profileOf(t *testing.T, pid int, event stacks.Event, d time.Duration) *stacks.Profile {
 	t.Helper()
 	opened := func(ctx context.Context, env collect.Env) (collect.Source, error) {
 		return open(ctx, env, &dotnet.Names{})
 	}
-	p, ok := collecttest.Once(t, opened, pid, time.Second).Profile(event)
+	p, ok := collecttest.Once(t, opened, pid, d).Profile(event)
 	if !ok {
 		t.Fatal("there is no profile")
 	}
@@ -114,9 +114,9 @@ using System.Threading;
 class Desk {
 	static object seats = new object();
 	static int rests;
-	// The runtime's own Sleep keeps no frame pointer, so that its caller is not seen: this one, which does not end with it.
+	// The runtime's own Sleep may keep no frame pointer, so that its caller is not seen. A method with a finally has one.
 	[MethodImpl(MethodImplOptions.NoInlining)]
-	static void Rest(int ms) { Thread.Sleep(ms); rests++; }
+	static void Rest(int ms) { try { Thread.Sleep(ms); } finally { rests++; } }
 	static void Audit() { lock (seats) { Console.WriteLine("ready"); Rest(60000); } }
 	static void Book() { lock (seats) { Console.WriteLine("booked"); } }
 	static void Count() {
@@ -146,21 +146,23 @@ func TestDotNet(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	child := dotnettest.Start(t, desk)
 	time.Sleep(400 * time.Millisecond)
-	p := profileOf(t, child.PID, stacks.ScriptWall)
+	// The first look reads the tables of the runtime, and the next ones wait until that is a small share.
+	p := profileOf(t, child.PID, stacks.ScriptWall, 5*time.Second)
 	got := map[string]time.Duration{}
 	for _, s := range p.Samples {
 		does := map[stacks.State]string{stacks.Running: "runs"}[s.State]
+		outermost := ""
 		for _, i := range s.Stack {
 			switch name := p.Frames[i].Name; {
 			case name == "AwareLock::Enter":
 				does = "wants a lock"
 			case name == "Thread::UserSleep":
 				does = "sleeps"
-			case strings.HasPrefix(name, "Desk.") && does != "":
-				got[name+" "+does] += time.Duration(s.Value)
-				does = ""
+			case strings.HasPrefix(name, "Desk."):
+				outermost = name
 			}
 		}
+		got[outermost+" "+does] += time.Duration(s.Value)
 	}
 	for _, want := range []string{"Desk.Audit sleeps", "Desk.Book wants a lock"} {
 		if got[want] != p.Duration {
