@@ -20,6 +20,14 @@ type ProcStatus struct {
 	CPUs              string // that the thread may run on, for [ParseCPUList]; some may be offline
 }
 
+// InnermostPID is the process id as the process itself knows it; outer before Linux 4.1, which does not tell.
+func (s *ProcStatus) InnermostPID(outer int) int {
+	if n := len(s.NStgid); n > 0 {
+		return s.NStgid[n-1]
+	}
+	return outer
+}
+
 // ParseStatus parses /proc/PID/status or /proc/PID/task/TID/status. Lines it does not know are passed over, as
 // kernels add some with every release; a known line with a bad number, or without one of the lines every kernel has,
 // is an error.

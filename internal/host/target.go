@@ -214,9 +214,7 @@ func (h *Host) describe(t *Target) ([]cgroupLine, error) {
 	t.Comm, t.StartTime, t.Threads = stat.Comm, stat.StartTime, stat.Threads
 	t.UID, t.GID = status.UID[1], status.GID[1]
 	t.User = h.userName(t.UID)
-	if n := len(status.NStgid); n > 0 {
-		t.NSPid = status.NStgid[n-1]
-	}
+	t.NSPid = status.InnermostPID(t.NSPid)
 	t.Namespaces = h.namespaces(strconv.Itoa(pid))
 	t.Cmdline = h.cmdline(pid)
 	t.Runtime, t.RuntimeReason = h.runtimeOf(pid, stat)

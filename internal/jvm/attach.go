@@ -289,8 +289,7 @@ func (t *tree) dial(ctx context.Context, nspid int) (conn *os.File, err error) {
 
 func (t *tree) dialAsTarget(ctx context.Context, nspid int) (*os.File, error) {
 	// HotSpot always uses /tmp, never TMPDIR (os::get_temp_directory in src/hotspot/os/linux/os_linux.cpp).
-	name := ".java_pid" + strconv.Itoa(nspid)
-	socket, err := t.root.Locate("/tmp/" + name)
+	socket, err := t.root.Socket("/tmp/.java_pid"+strconv.Itoa(nspid), t.as.uid)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, errNoListener
 	}
@@ -298,15 +297,6 @@ func (t *tree) dialAsTarget(ctx context.Context, nspid int) (*os.File, error) {
 		return nil, err
 	}
 	defer closeQuietly(socket)
-	var info unix.Stat_t
-	if err := unix.Fstat(socket, &info); err != nil {
-		return nil, fmt.Errorf("/tmp/%s in the target: %w", name, err)
-	}
-	// In a directory that all may write to, a stranger's socket could wait there for us.
-	if info.Mode&unix.S_IFMT != unix.S_IFSOCK || int(info.Uid) != t.as.uid {
-		return nil, fmt.Errorf("/tmp/%s in the target is not a socket of its own: mode %o, uid %d", name, info.Mode,
-			info.Uid)
-	}
 	return connectTo(ctx, socket)
 }
 

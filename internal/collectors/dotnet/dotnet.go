@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -127,33 +126,20 @@ func findPort(dir string) (port, error) {
 	if err != nil {
 		return port{}, fmt.Errorf("%s/status: %w", dir, err)
 	}
-	pid := st.PID
-	if n := len(about.NStgid); n > 0 {
-		pid = about.NStgid[n-1]
-	}
 	root, err := door.Enter(dir)
 	if err != nil {
 		return port{}, ErrNone
 	}
 	defer root.Close()
-	name := fmt.Sprintf("%s/dotnet-diagnostic-%d-%d-socket", tempDir(dir), pid, st.StartTime)
-	fd, err := root.Locate(name)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOENT) {
+	name := fmt.Sprintf("%s/dotnet-diagnostic-%d-%d-socket", tempDir(dir), about.InnermostPID(st.PID), st.StartTime)
+	fd, err := root.Socket(name, about.UID[1])
+	if errors.Is(err, unix.ENOENT) {
 		return port{}, ErrNone
 	}
 	if err != nil {
-		return port{}, fmt.Errorf("%s in the target: %w", name, err)
+		return port{}, err
 	}
-	p := port{os.NewFile(uintptr(fd), name)}
-	var info unix.Stat_t
-	if err := unix.Fstat(fd, &info); err != nil {
-		return port{}, errors.Join(fmt.Errorf("%s in the target: %w", name, err), p.Close())
-	}
-	// In a directory that all may write to, a stranger's socket could wait there for us.
-	if info.Mode&unix.S_IFMT != unix.S_IFSOCK || int(info.Uid) != about.UID[1] {
-		return port{}, errors.Join(fmt.Errorf("%s in the target is not a socket of its own", name), p.Close())
-	}
-	return p, nil
+	return port{os.NewFile(uintptr(fd), name)}, nil
 }
 
 // tempDir is the process's directory for temporary files.

@@ -46,11 +46,7 @@ func (s *source) node(pid int, js *node.Process) *nodeProcess {
 func (p *nodeProcess) async() (list []task, whole bool, err error) {
 	found, whole, err := p.scripts.Async()
 	for _, a := range found {
-		t := task{address: a.Address}
-		for _, c := range a.Calls {
-			t.calls = append(t.calls, frameOfCall(c))
-		}
-		list = append(list, t)
+		list = append(list, taskOf(a.Address, a.Calls, frameOfCall))
 	}
 	return list, whole, err
 }

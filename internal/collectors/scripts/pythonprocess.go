@@ -40,11 +40,7 @@ func (r *pythonReader) wantsLock(_ int, address uint64) bool { return r.process.
 func (r *pythonReader) tasks() (list []task, whole bool, err error) {
 	found, whole, err := r.process.Coroutines()
 	for _, c := range found {
-		t := task{address: c.Address}
-		for _, call := range c.Calls {
-			t.calls = append(t.calls, frameOf(call))
-		}
-		list = append(list, t)
+		list = append(list, taskOf(c.Address, c.Calls, frameOf))
 	}
 	return list, whole, err
 }

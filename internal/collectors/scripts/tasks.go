@@ -25,6 +25,15 @@ type task struct {
 	calls   []stacks.Frame
 }
 
+// taskOf makes one of an interpreter's own calls.
+func taskOf[C any](address uint64, calls []C, frame func(C) stacks.Frame) task {
+	t := task{address: address}
+	for _, c := range calls {
+		t.calls = append(t.calls, frame(c))
+	}
+	return t
+}
+
 // tasks samples what those of a process wait for.
 type tasks struct {
 	// find gives them. whole is false where some may be missing.

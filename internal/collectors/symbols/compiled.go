@@ -133,10 +133,7 @@ func (s *Symbolizer) innermostPID(pid uint32) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if n := len(st.NStgid); n > 0 {
-		return st.NStgid[n-1], nil
-	}
-	return int(pid), nil
+	return st.InnermostPID(int(pid)), nil
 }
 
 // compiledFrames tells methods from the stubs and the interpreter that a runtime makes too: only a method's name has a

@@ -128,6 +128,26 @@ func (r *Root) Locate(name string) (fd int, err error) {
 	return fd, nil
 }
 
+// Socket is [Root.Locate] of a unix socket that belongs to a user: in a directory that all may write to, a stranger's
+// could wait there for us.
+func (r *Root) Socket(name string, uid int) (fd int, err error) {
+	fd, err = r.Locate(name)
+	if err != nil {
+		return -1, err
+	}
+	var info unix.Stat_t
+	if err = unix.Fstat(fd, &info); err != nil {
+		err = fmt.Errorf("%s in the target: %w", name, err)
+	} else if info.Mode&unix.S_IFMT != unix.S_IFSOCK || int(info.Uid) != uid {
+		err = fmt.Errorf("%s in the target is not a socket of its own: mode %o, uid %d", name, info.Mode, info.Uid)
+	}
+	if err != nil {
+		closeQuietly(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
 // Directory is [Root.Locate] of a directory.
 func (r *Root) Directory(name string) (fd int, err error) {
 	fd, err = r.Locate(name)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
@@ -17,11 +18,51 @@ const (
 	// pagePresent is the bit of an entry of /proc/PID/pagemap for a page that is in memory (Documentation/admin-guide/
 	// mm/pagemap.rst). What is not there is not read: it would be fetched from swap, or made.
 	pagePresent = 1 << 63
+	// maxFound bounds what a search keeps: coroutines, say. A server with more requests at once has several processes.
+	maxFound = 10_000
+	// maxTries bounds the words that are looked at because they are like one, a microsecond each: memory that its owner
+	// has filled with them would take half a minute.
+	maxTries = 50_000
 )
 
-// Pages gives the pages of the own memory of the process whose directory in procfs is dir, those that are there, in
+// Search finds objects in the own memory of the process whose directory in procfs is dir, by a word that they hold so
+// many bytes behind their beginning, such as the address of their type. read tells whether there is one at an address,
+// and found has them by address. whole is false where there was more than is searched.
+func Search[T any](r Reader, dir string, words []uint64, behind uint64, read func(at uint64) (T, bool)) (
+	found map[uint64]T, whole bool, err error,
+) {
+	found = map[uint64]T{}
+	tries := 0
+	whole, err = r.pages(dir, func(address uint64, piece []byte) {
+		for i := 0; i+8 <= len(piece); i += 8 {
+			if !slices.Contains(words, binary.LittleEndian.Uint64(piece[i:])) {
+				continue
+			}
+			if tries++; tries > maxTries || len(found) >= maxFound {
+				return
+			}
+			at := address + uint64(i) - behind
+			if x, ok := read(at); ok {
+				found[at] = x
+			}
+		}
+	})
+	return found, whole && tries <= maxTries && len(found) < maxFound, err
+}
+
+// Words gives each word of that memory, with its address.
+func (r Reader) Words(dir string, do func(at, word uint64)) error {
+	_, err := r.pages(dir, func(address uint64, piece []byte) {
+		for i := 0; i+8 <= len(piece); i += 8 {
+			do(address+uint64(i), binary.LittleEndian.Uint64(piece[i:]))
+		}
+	})
+	return err
+}
+
+// pages gives the pages of the own memory of the process whose directory in procfs is dir, those that are there, in
 // pieces that follow each other. whole is false where there is more than is read.
-func (r Reader) Pages(dir string, do func(address uint64, piece []byte)) (whole bool, err error) {
+func (r Reader) pages(dir string, do func(address uint64, piece []byte)) (whole bool, err error) {
 	text, err := door.Maps(dir)
 	if err != nil {
 		return false, err

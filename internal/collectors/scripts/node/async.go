@@ -2,7 +2,10 @@ package node
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
 // An Async is an asynchronous function that stands at an await, with those that await it.
@@ -12,10 +15,6 @@ type Async struct {
 }
 
 const (
-	// maxAsync bounds those that are kept. A server with more requests at once has several processes.
-	maxAsync = 10_000
-	// maxAsyncTries bounds the words that are looked at because they are like one, a microsecond each.
-	maxAsyncTries = 50_000
 	// maxAwaits bounds a chain of functions that await each other, and maxReactions those that await one promise.
 	maxAwaits, maxReactions = 64, 4
 	// maxMaps bounds the maps of maps: there is one, and one for each realm (vm.createContext).
@@ -54,7 +53,7 @@ func (p *Process) KnowsAsync() bool {
 // none stands at an await: one that has ended says so. whole is false where there was more memory than is searched.
 func (p *Process) Async() (list []Async, whole bool, err error) {
 	p.now = time.Now()
-	found, whole, err := p.allSuspended()
+	found, whole, err := memory.Search(p.heap.read, p.dir, p.asyncMaps, 0, p.suspended)
 	if err != nil {
 		return nil, false, err
 	}
@@ -68,26 +67,6 @@ func (p *Process) Async() (list []Async, whole bool, err error) {
 		}
 	}
 	return list, whole, nil
-}
-
-// allSuspended gives what stands at an await, by address.
-func (p *Process) allSuspended() (found map[uint64]suspended, whole bool, err error) {
-	found, tries := map[uint64]suspended{}, 0
-	whole, err = p.heap.read.Pages(p.dir, func(address uint64, piece []byte) {
-		for i := 0; i+wordSize <= len(piece) && len(p.asyncMaps) > 0; i += wordSize {
-			w := binary.LittleEndian.Uint64(piece[i:])
-			if !isObject(w) || !p.asyncMaps[w] {
-				continue
-			}
-			if tries++; tries > maxAsyncTries || len(found) >= maxAsync {
-				return
-			}
-			if f, ok := p.suspended(address + uint64(i)); ok {
-				found[address+uint64(i)] = f
-			}
-		}
-	})
-	return found, whole && tries <= maxAsyncTries && len(found) < maxAsync, err
 }
 
 // chainOf follows who awaits whom, from the innermost on.
@@ -105,26 +84,20 @@ func chainOf(found map[uint64]suspended, at uint64) (calls []Call) {
 
 // findAsyncMaps looks for the maps by the map of maps, which begins with itself.
 func (p *Process) findAsyncMaps() error {
-	metas := map[uint64]bool{}
-	_, err := p.heap.read.Pages(p.dir, func(address uint64, piece []byte) {
-		for i := 0; i+wordSize <= len(piece) && len(metas) < maxMaps; i += wordSize {
-			if w := binary.LittleEndian.Uint64(piece[i:]); w == address+uint64(i)+1 && p.isMap(w, p.layout.mapType) {
-				metas[w] = true
-			}
+	var metas []uint64
+	err := p.heap.read.Words(p.dir, func(at, word uint64) {
+		if word == at+1 && len(metas) < maxMaps && p.isMap(word, p.layout.mapType) {
+			metas = append(metas, word)
 		}
 	})
-	if err != nil || len(metas) == 0 {
+	if err != nil {
 		return err
 	}
-	_, err = p.heap.read.Pages(p.dir, func(address uint64, piece []byte) {
-		for i := 0; i+wordSize <= len(piece) && len(p.asyncMaps) < maxMaps; i += wordSize {
-			at := address + uint64(i) + 1
-			if w := binary.LittleEndian.Uint64(piece[i:]); isObject(w) && metas[w] && p.isMap(at, p.layout.asyncType) {
-				p.asyncMaps[at] = true
-			}
+	return p.heap.read.Words(p.dir, func(at, word uint64) {
+		if slices.Contains(metas, word) && len(p.asyncMaps) < maxMaps && p.isMap(at+1, p.layout.asyncType) {
+			p.asyncMaps = append(p.asyncMaps, at+1)
 		}
 	})
-	return err
 }
 
 // isMap tells whether a word is the map of objects of a type.

@@ -33,7 +33,7 @@ type Process struct {
 	text    int // bytes of source that were read
 	now     time.Time
 
-	asyncMaps map[uint64]bool // the maps of suspended functions, as objects begin with them
+	asyncMaps []uint64 // the maps of suspended functions, as objects begin with them
 }
 
 // runtimeFile matches the names of the files that V8 is in: Node's program, or its library (Debian's has one).
@@ -55,7 +55,7 @@ func Open(dir string, pid int) (*Process, error) {
 			continue // as Debian's program, which loads the library
 		}
 		p := &Process{
-			dir: dir, asyncMaps: map[uint64]bool{},
+			dir:     dir,
 			heap:    heap{read: memory.Of(pid), types: map[uint64]uint16{}},
 			scripts: map[uint64]*script{}, shared: map[uint64]*function{},
 		}

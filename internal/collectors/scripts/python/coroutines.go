@@ -1,6 +1,10 @@
 package python
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/memory"
+)
 
 // A Coroutine is one that stands at an await, with those that it awaits: what a task of asyncio does.
 type Coroutine struct {
@@ -9,11 +13,8 @@ type Coroutine struct {
 }
 
 const (
-	// maxCoroutines bounds those that are kept. A server with more connections than that has several processes.
-	maxCoroutines = 10_000
-	// maxTries bounds the words that are looked at because they are like one, a microsecond each: memory that its owner
-	// has filled with them would take half a minute.
-	maxTries = 50_000
+	// typeOffset is where an object has its type, behind the number of references (Include/object.h).
+	typeOffset = 8
 	// maxAwaits bounds a chain of those that await each other; a ring of them would be damage.
 	maxAwaits = 64
 	// coroutineSize is what is read of one: its head and its frame. maxStackTop bounds how far behind it the value lies
@@ -34,26 +35,10 @@ func (p *Process) KnowsCoroutines() bool { return p.coroutineType != 0 && p.layo
 // are in no list but the collector's, which would have to be followed object by object. whole is false where there was
 // more memory than is searched.
 func (p *Process) Coroutines() (list []Coroutine, whole bool, err error) {
-	found := map[uint64]suspended{}
-	tries := 0
-	whole, err = p.read.Pages(p.dir, func(address uint64, page []byte) {
-		for i := 8; i+8 <= len(page); i += 8 {
-			if binary.LittleEndian.Uint64(page[i:]) != p.coroutineType {
-				continue
-			}
-			if tries++; tries > maxTries || len(found) >= maxCoroutines {
-				return
-			}
-			at := address + uint64(i) - 8
-			if c, ok := p.suspended(at); ok {
-				found[at] = c
-			}
-		}
-	})
+	found, whole, err := memory.Search(p.read, p.dir, []uint64{p.coroutineType}, typeOffset, p.suspended)
 	if err != nil {
 		return nil, false, err
 	}
-	whole = whole && tries <= maxTries && len(found) < maxCoroutines
 	awaited := map[uint64]bool{}
 	for _, c := range found {
 		awaited[c.awaits] = true
