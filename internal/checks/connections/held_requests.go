@@ -16,7 +16,12 @@ import (
 
 var (
 	paramHeldRequest = evidence.RequestSeconds()
-	paramHeldShare   = &check.Param{
+	paramHeldLock    = &check.Param{
+		Name: "lock", Default: 0.02, Unit: quantity.Seconds,
+		Why: "that a request takes, where a lock or a pool of the program's own is known to be what most wait for: " +
+			"that is no design, whatever it takes, and a mean of less comes from a few requests at a time",
+	}
+	paramHeldShare = &check.Param{
 		Name: "held", Default: 0.5, Unit: quantity.Ratio,
 		Why: "of the time of requests: where most of it is work or a wait that is seen, other checks tell of it",
 	}
@@ -57,7 +62,8 @@ something has several requests to serve: an event loop that sleeps, or waits
 for something else, in a handler. Threads that did not run once are not counted.
 It is a warning as well where most requests are coroutines of Python (asyncio, 3.11 to
 3.13) or async functions of Node.js that wait for a lock, a semaphore or a pool that
-others have, for room in a queue, or sleep: their functions and lines are named. A
+others have, for room in a queue, or sleep: their functions and lines are named. For such a
+lock or pool less time of a request is enough, since no design asks for it. A
 lock of Node.js is known by its name (acquire, lock, runExclusive) or its library.
 Where the program uses up its CPUs, or a thread of it a whole one, or always as
 many as its runtime lets run at once, requests wait for those, and this check is
@@ -76,7 +82,9 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 		metric.CPUsOnline, metric.TargetCPUs,
 		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime, metric.ThreadSwitches,
 	}, evidence.RequestMetrics()...),
-	Params: []*check.Param{paramHeldRequest, paramHeldShare, paramHeldTakers, paramHeldQueue, paramHeldFull},
+	Params: []*check.Param{
+		paramHeldRequest, paramHeldLock, paramHeldShare, paramHeldTakers, paramHeldQueue, paramHeldFull,
+	},
 	Facts:  []check.Fact{evidence.OneServesAll},
 	Beyond: "what clients wait for by design",
 	Run:    runHeldRequests,
@@ -95,7 +103,7 @@ func runHeldRequests(p *check.Pass) error {
 	}
 	h, ok := evidence.HeldOf(p)
 	p.Read(quantity.Of("requests without an answer, mean", h.InProgress.Number(), "requests"))
-	if !ok || h.Each.Below(p.Param(paramHeldRequest)) {
+	if !ok || h.Each.Below(p.Param(paramHeldLock)) {
 		return nil
 	}
 	p.Read(h.Share)
@@ -109,6 +117,8 @@ func runHeldRequests(p *check.Pass) error {
 		gone := h.Share.Number() * h.InProgress.Number()
 		if n, ok := heldCoroutines(p, h, &f); ok {
 			gone = n
+		} else if h.Each.Below(p.Param(paramHeldRequest)) {
+			return nil
 		} else {
 			blockedLoop(p, l, h, &f)
 		}

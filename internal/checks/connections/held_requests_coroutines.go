@@ -36,6 +36,10 @@ func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (w
 	maps.DeleteFunc(own, func(wait hotcode.Wait, _ []evidence.Hit) bool { return byNobodysDesign[wait] == "" })
 	wait, most := evidence.MostWaited(own)
 	n := coroutines(w, byNobodysDesign[wait], most)
+	short := h.Each.Below(p.Param(paramHeldRequest))
+	if short && (wait == hotcode.ForSleep || n.Number() < 1) { // a sleep may be all that a short request is for
+		return 0, false
+	}
 	if n.Per(h.InProgress).Number() < p.Param(paramHeldShare).Number() {
 		f.Notes = append(f.Notes, others(w, hits)...)
 		f.Summary += whereMostStand(p, w, h, hits)

@@ -41,22 +41,26 @@ var retransmits = &check.Check{
 	Name:  "retransmits",
 	Stage: check.Connections,
 	Doc: `TCP retransmits: the path loses packets
-Measured: (RetransSegs − TCPSynRetrans) / OutSegs over the window, if at least a thousand segments were sent, or 30 were
-repeated. OutSegs does not count the repeats. SYNs are taken off, as they have checks of their own. The destination whose
-connections repeated most is named. It explains why that one answers late where the repeats, at 200 ms each (TCP_RTO_MIN
-in include/net/tcp.h), come to half of the time that is waited for it.
+Measured: (RetransSegs − TCPSynRetrans − TCPDSACKRecv) / OutSegs over the window, if at least a thousand segments were
+sent, or 30 were repeated. OutSegs does not count the repeats. SYNs are taken off, as they have checks of their own, and
+so are repeats that the peer already had: an acknowledgment was late then, as on a host whose CPUs are full, and the
+probe of RFC 8985 was sent for nothing. The destination whose connections repeated most is named. It explains
+why that one answers late where the repeats, at 200 ms each (TCP_RTO_MIN in include/net/tcp.h), come to half of the time
+that is waited for it.
 
 One percent holds a loss-based flow to a dozen segments a round trip; at five percent it lives on timeouts. BBR bears
 more loss, and sends more of it.
 
 Fix: the path: a saturated link, queue or core (softnet-drops, nic-drops), a policer, a duplex or cable fault, an MTU
 black hole. Won't help: larger tcp_rmem and tcp_wmem; net.ipv4.tcp_retries2.
-Disproved if they are spurious (TCPDSACKRecv rises as fast as RetransSegs): then delay varies, and nothing is lost.`,
+Disproved if they are spurious and the peer does not say so (it has DSACK off): then delay varies and nothing
+is lost.`,
 	URL:   "https://www.rfc-editor.org/rfc/rfc5348#section-3.1",
 	Needs: []metric.Metric{metric.TCPRetransSegs, metric.TCPOutSegs, metric.TCPSynRetrans},
 	Uses: slices.Concat(
 		[]metric.Metric{
-			metric.DestinationLost, metric.DestinationSegs, metric.DestinationOwner, metric.DestinationAsked,
+			metric.TCPDSACKRecv, metric.DestinationLost, metric.DestinationSegs, metric.DestinationOwner,
+			metric.DestinationAsked,
 		}, evidence.FlowUses(), evidence.RequestMetrics(),
 	),
 	Params: []*check.Param{
@@ -80,6 +84,10 @@ func runRetransmits(p *check.Pass) error {
 		return err
 	}
 	data := again.N.Minus(syns.N).Named("retransmitted segments, without SYNs")
+	needless, counted := evidence.MaybeNetRise(p, metric.TCPDSACKRecv, "retransmitted though the peer had them")
+	if counted && needless.N.Number() > 0 {
+		data = data.Minus(needless.N).Named("retransmitted segments that were lost")
+	}
 	if sent.N.Below(p.Param(paramRetransSegments)) && data.Below(p.Param(paramRetransRepeats)) {
 		p.Read(sent.N)
 		return nil
@@ -97,17 +105,15 @@ func runRetransmits(p *check.Pass) error {
 		Remedies: []check.Remedy{{
 			Action: "find the hop that loses: device and softnet drops on both ends first, then the links and " +
 				"policers between",
-			Command: evidence.InNetNS(p, "ip -s link") + "; " + evidence.InNetNS(p, "nstat -az TcpExtTCPDSACKRecv") +
-				"; " + evidence.InNetNS(p, "ss -tni"),
-			Risk:   "none, it only reads",
-			Effect: fmt.Sprintf("share of retransmitted segments falls below %s", p.Param(paramRetransWarn).Text()),
+			Command: evidence.InNetNS(p, "ip -s link") + "; " + evidence.InNetNS(p, "ss -tni"),
+			Risk:    "none, it only reads",
+			Effect:  fmt.Sprintf("share of retransmitted segments falls below %s", p.Param(paramRetransWarn).Text()),
 		}},
 		Placebos: []string{
 			"tcp_rmem, tcp_wmem: a larger window loses more",
 			"tcp_retries2: it changes when a connection is given up",
 		},
-		Disproof: "TcpExtTCPDSACKRecv rises as fast as TcpRetransSegs: the repeats were needless, delay varies and " +
-			"nothing is lost",
+		Disproof: "the peer had them (tcpdump there shows each twice): delay varies and nothing is lost",
 	}
 	if share.AtLeast(p.Param(paramRetransCritical)) && sent.N.AtLeast(p.Param(paramRetransSegments)) {
 		f.Severity = check.Critical

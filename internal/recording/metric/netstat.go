@@ -21,6 +21,8 @@ var (
 
 	TCPSynRetrans = netCounter("tcp_syn_retransmits_total", q.Segments, "TcpExt TCPSynRetrans",
 		"SYNs and SYN-ACKs retransmitted (kernel 3.16).")
+	TCPDSACKRecv = netCounter("tcp_dsacks_received_total", q.Segments, "TcpExt TCPDSACKRecv",
+		"Segments that a peer had twice, as it says (RFC 2883): they were retransmitted for nothing.")
 	ListenOverflows = netCounter("tcp_listen_overflows_total", q.Connections, "TcpExt ListenOverflows",
 		"Connections refused a place because an accept queue was full.")
 	ListenDrops = netCounter("tcp_listen_drops_total", q.Connections, "TcpExt ListenDrops",
@@ -82,8 +84,8 @@ func NetstatCounters() []*Counter {
 	return []*Counter{
 		TCPActiveOpens, TCPPassiveOpens, TCPAttemptFails, TCPEstabResets, TCPInSegs, TCPOutSegs, TCPRetransSegs,
 		TCPOutRsts,
-		TCPSynRetrans, ListenOverflows, ListenDrops, SyncookiesSent, ReqQFullDrop, TCPTimeWaitOverflow, TWEntered,
-		TWRecycled,
+		TCPSynRetrans, TCPDSACKRecv, ListenOverflows, ListenDrops, SyncookiesSent, ReqQFullDrop, TCPTimeWaitOverflow,
+		TWEntered, TWRecycled,
 		PAWSActive, PAWSEstab, PAWSTimewait, TCPTimeouts, PruneCalled, RcvPruned, TCPRcvQDrop, TCPBacklogDrop,
 		TCPMemoryPressures, TCPMemoryPressureMs, TCPAbortOnMemory, TCPAbortOnTimeout, TCPOrigDataSent,
 		IPForwarded, IPReceived, IPSent, UDPReceiveBufErrors, UDPInDatagrams, UDP6InDatagrams,
