@@ -35,6 +35,7 @@ type Data struct {
 
 	beside  bool // what else ran on the host differs
 	standIn bool // segments stand for requests, in one recording at least
+	perhaps bool // another load may have been asked, and would explain something
 }
 
 // Options adjust a comparison.

@@ -64,6 +64,8 @@ func (d *Data) judgeOutcome(b, a *reading) {
 		o.Load = map[bool]Load{true: LoadMore, false: LoadLess}[grew > 0]
 		d.unequal()
 		return
+	default:
+		d.perhapsLoad(d.asked(b, a, x))
 	}
 	d.demoteTimes(grew, certain)
 	o.Result = d.sum()
@@ -211,6 +213,52 @@ func (d *Data) unequal() {
 			f.Moved = came && d.Outcome.Load == LoadMore
 		}
 	}
+}
+
+// asked is the logarithm of how many times as many requests were asked, as far as is known: by the exchanges that were
+// answered, else by what stands for requests; 0 where neither is known. Fewer segments may be a handshake that is
+// saved.
+func (d *Data) asked(b, a *reading, x *Number) float64 {
+	if before, after := b.source.Exchanged(), a.source.Exchanged(); before > 0 && after > 0 {
+		return math.Log(after / before)
+	}
+	if x == nil || x.Before == nil || x.After == nil || x.Before.Mean <= 0 || x.After.Mean <= 0 {
+		return 0
+	}
+	n := math.Log(x.After.Mean / x.Before.Mean)
+	if d.standIn {
+		n = max(0, n)
+	}
+	return n
+}
+
+// perhapsLoad takes out of account what another load would explain, where it may be another, though that is not
+// certain: more requests that take longer, fewer that are answered sooner, and findings that come with more.
+func (d *Data) perhapsLoad(asked float64) {
+	if math.Abs(asked) <= math.Log(loadMatters) {
+		return
+	}
+	for _, name := range []string{"request_p50", "request_p99", "exchange_p50", "exchange_p99"} {
+		if d.result(name) == contrary(asked) {
+			d.demote("the load may differ", name)
+			d.perhaps = true
+		}
+	}
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		if came := f.came(); f.decides() && came == (asked > 0) {
+			f.Doubt = asMuch(math.Exp(asked)) + " was answered: it may have come or gone with the load"
+			d.perhaps = true
+		}
+	}
+	if !d.perhaps {
+		return
+	}
+	if d.Methods != nil {
+		d.Methods.aside = "the load may differ"
+	}
+	d.doubt("the load may differ, so that little can be said of the program: %s was answered",
+		asMuch(math.Exp(asked)))
 }
 
 // withLoad says why a finding that came or went is none of the program's.

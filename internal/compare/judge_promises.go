@@ -89,6 +89,8 @@ func (d *Data) judgePromise(x *Promised, b, a *reading, promised bool) {
 		x.Kept = Kept
 	case x.Metric == check.Throughput && after.Mean > x.From && relaxed(b, a):
 		x.Kept, x.By = OtherLoad, "all that is asked for is answered, with fewer in progress than before"
+	case d.perhaps:
+		x.Kept, x.By = OtherLoad, "the load may differ"
 	default:
 		x.Kept, x.By = BrokenBy, a.limit(x)
 	}

@@ -85,6 +85,22 @@ func TestUnequalLoad(t *testing.T) {
 	}
 }
 
+// TestPerhapsMoreLoad: where segments stand for requests, four times as many may be a load that is larger.
+func TestPerhapsMoreLoad(t *testing.T) {
+	t.Parallel()
+	light, heavy := shop(1), shop(2)
+	heavy.requests *= 4
+	full(&heavy)
+	d := compared(t, light, heavy)
+	if d.Verdict.Result != Same || !strings.Contains(strings.Join(d.Doubts, "\n"), "the load may differ") {
+		t.Errorf("%s: %q", d.Verdict.Summary, d.Doubts)
+	}
+	heavy.requests = light.requests
+	if d := compared(t, light, heavy); d.Verdict.Result != Worse {
+		t.Errorf("with the same load: %s", d.Verdict.Summary)
+	}
+}
+
 // TestBottleneckMoved: it is said, and is no regression.
 func TestBottleneckMoved(t *testing.T) {
 	b, a := shop(1), shop(2)

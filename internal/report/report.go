@@ -295,10 +295,11 @@ func (v *Verdict) decide(d *Data) {
 // fullOf is the share of a host's CPUs from which on nothing is left for more work but pieces of moments.
 const fullOf = 0.95
 
-// fullCPUs says that the CPUs of a whole host are full, and who has most of them; "" where they are not.
+// fullCPUs says that the CPUs of the host are full, who has most of them, and what a target does with its part; ""
+// where they are not.
 func (d *Data) fullCPUs() string {
 	c := d.Consumers
-	if !d.wholeHost() || c == nil || len(c.List) == 0 || c.Busy < fullOf*c.CPUs {
+	if c == nil || len(c.List) == 0 || c.Busy < fullOf*c.CPUs {
 		return ""
 	}
 	sum, names, verb := 0.0, []string{}, "has"
@@ -309,8 +310,19 @@ func (d *Data) fullCPUs() string {
 		}
 		verb = "have"
 	}
-	return fmt.Sprintf("The CPUs are full: %s %s %s of %s. ", strings.Join(names, " and "), verb, cpusNumber(sum),
-		cpusText(c.CPUs))
+	return fmt.Sprintf("The CPUs are full: %s %s %s of %s%s. ", strings.Join(names, " and "), verb, cpusNumber(sum),
+		cpusText(c.CPUs), d.hottest())
+}
+
+// hottest is what the rule for hot code has to say of a target, where that is no fault; "" without.
+func (d *Data) hottest() string {
+	for _, f := range d.Findings {
+		if !d.wholeHost() && f.Role == Note && f.Check == "hot-code" {
+			what, _, _ := strings.Cut(f.Summary, "; ") // what is full has been said
+			return "; " + what
+		}
+	}
+	return ""
 }
 
 // Of those who fill the CPUs as many are named as have most of the time, but no more than a sentence holds.
@@ -319,8 +331,8 @@ const (
 	namedConsumers = 3
 )
 
-// Heading is the answer in a few words, as a reader sees it. Nothing is wrong with a host whose CPUs are full of its
-// own work, and it has no room for more.
+// Heading is the answer in a few words, as a reader sees it. Nothing is wrong with a host or a program that fills the
+// CPUs with its own work, and there is no room for more.
 func (d *Data) Heading() string {
 	if d.Verdict.Result == NoBottleneck && d.fullCPUs() != "" {
 		return "busy, " + string(d.Verdict.Result)

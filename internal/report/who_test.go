@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
@@ -50,6 +51,30 @@ func TestWho(t *testing.T) {
 	}
 	if all := whoText(d, true); !strings.Contains(all, "0 CPUs 1 GiB postgres (pid 31)") {
 		t.Errorf("-v leaves out an idle one:\n%s", all)
+	}
+}
+
+// TestBusy: where the CPUs are full and nothing is wrong, the answer says who has them, and what a target does with its
+// part.
+func TestBusy(t *testing.T) {
+	note := Finding{Role: Note, Finding: check.Finding{
+		Check: "hot-code", Summary: "search takes 98 % of the CPU time; the CPUs of the host are full",
+	}}
+	d := &Data{
+		Target: recording.Target{Kind: "process", PID: 4021}, Consumers: someConsumers(), Findings: []Finding{note},
+		Verdict: Verdict{Result: NoBottleneck},
+	}
+	d.Verdict.Fine = 90
+	d.Verdict.decide(d)
+	const want = "The CPUs are full: python3 (pid 4021) and short-lived true, most started by sh (pid 812) and sh " +
+		"(pid 812) have 1.5 of 2 CPUs; search takes 98 % of the CPU time. "
+	if got := d.Verdict.Summary; !strings.HasPrefix(got, want) || d.Heading() != "busy, no bottleneck found" {
+		t.Errorf("%s: %q, want %q", d.Heading(), got, want)
+	}
+	d.Consumers.Busy = 1.5
+	d.Verdict.decide(d)
+	if d.Heading() != "no bottleneck found" || strings.Contains(d.Verdict.Summary, "full") {
+		t.Errorf("%s: %q, with CPUs to spare", d.Heading(), d.Verdict.Summary)
 	}
 }
 

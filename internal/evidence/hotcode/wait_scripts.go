@@ -20,6 +20,9 @@ var scriptWaits = waitTable{
 		{Idle, ParsePatterns(
 			// Event loops and servers at the next request or connection.
 			"py::*select:*selectors.py", "py::*_run_once:*asyncio/base_events.py",
+			"py::*run:*gevent/hub.py", "py::*:*gevent/threadpool.py", "py::*:*eventlet/hubs/*",
+			"py::*:*twisted/internet/*reactor.py", "py::*mainLoop:*twisted/internet/base.py",
+			"py::*:*kombu/asynchronous/*",
 			"py::*serve_forever:*socketserver.py",
 			"py::*accept:*socket.py", "py::*handle_one_request:*http/server.py", "py::*:*gunicorn/workers/*",
 			"py::*:*gunicorn/arbiter.py", "py::*:*uvicorn/*", "py::*:*waitress/*", "py::*:*cheroot/*",

@@ -90,6 +90,17 @@ func underWay(counts map[float64]float64, count, span, before float64) float64 {
 	return seconds / max(span-max(0, seconds/count-before), span/2)
 }
 
+// Exchanged is how many exchanges a second the target answered at its own ports; 0 where they were counted for a part
+// of the time only, or there were none.
+func (s *Source) Exchanged() (perSecond float64) {
+	for _, e := range ExchangesOf(s.rec) {
+		if e.Side == "server" && e.Timed {
+			perSecond += e.PerSecond
+		}
+	}
+	return perSecond
+}
+
 // bounded has no quantile without a bound.
 func (e Exchanges) bounded() Exchanges {
 	for _, q := range []*float64{&e.P50, &e.P99} {
