@@ -43,10 +43,10 @@ const (
 func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "script-profile",
-		Doc: "Functions that the target's scripts run on the CPUs: those of CPython 3.8 to 3.14, of Ruby " +
+		Doc: "Functions that the target's scripts run on the CPUs: those of CPython 3.8 to 3.15, of Ruby " +
 			"3.0 to 3.4 (tried with 3.1), of Node.js and of PHP 7.3 to 8.4 (tried with 8.2); how many threads of " +
-			"CPython and Ruby want the interpreter's lock; and what coroutines of CPython 3.11 to 3.13 and async " +
-			"functions of Node.js await.",
+			"CPython and Ruby want the interpreter's lock; and what coroutines of CPython and async functions of " +
+			"Node.js await.",
 		Overhead: "0.1 ms for a sample of a thread, so many that it takes 1 % of a CPU: 100 a second of one busy " +
 			"thread, 20 of five; once 5 to 50 ms for each interpreter; 1 % of a CPU to search for " +
 			"coroutines, 50 ms for 100 MiB of its memory",
@@ -328,7 +328,7 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 }
 
 // noCoroutines says why there is no profile of them.
-const noCoroutines = "no process of the target runs Python 3.11 to 3.13, or Node.js"
+const noCoroutines = "no process of the target runs Python 3.8 to 3.15, or Node.js"
 
 // weighed gives each sample the CPU time that it stands for: that of its thread, over its samples. So the sums are
 // those that the kernel counted, however many threads were ready and had no CPU. What threads used that have ended, and

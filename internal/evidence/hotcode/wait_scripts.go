@@ -4,7 +4,7 @@ import "slices"
 
 // scriptWaits are the system calls in which threads of Python, Ruby and .NET and scripts of PHP wait, and the functions
 // of their libraries, and of others that many use, which say what for. A wait in futex(2) that none of them leads to is
-// for a lock of the program's own.
+// for a lock of the program's own. Before Python 3.11 a method's class is not known.
 var scriptWaits = waitTable{
 	calls: slices.Concat(dotNetCalls, []waitRow{
 		{ForLock, ParsePatterns("futex")},
@@ -47,8 +47,9 @@ var scriptWaits = waitTable{
 			"py::*getconn:*psycopg2/pool.py",
 			"py::*Semaphore.acquire:*asyncio/locks.py", "py::*_acquire*:*asyncpg/pool.py",
 			"py::*:*httpcore/_async/*pool.py", "py::BaseConnector.*:*aiohttp/connector.py",
+			"py::connect:*aiohttp/connector.py",
 			"py::*get_connection:*redis/asyncio/connection.py", "py::CapacityLimiter.acquire*:*anyio/*",
-			"py::Semaphore.acquire:*anyio/*", "py::Pool.*acquire:*aiomysql/pool.py",
+			"py::Semaphore.acquire:*anyio/*", "py::*acquire:*aiomysql/pool.py",
 			"RUBY:pop */connection_pool/timed_stack.rb", "RUBY:*poll */connection_pool/queue.rb",
 			"RUBY:*acquire* */sequel/connection_pool/*",
 		)},
@@ -65,16 +66,16 @@ var scriptWaits = waitTable{
 		{ForSleep, ParsePatterns("RUBY:Kernel#sleep ruby:core", "py::sleep:*asyncio/tasks.py", "py::sleep:*anyio/*")},
 		{ForLock, ParsePatterns("PHP:session_start php:core", "PHP:flock php:core")}, // of a session's file
 		{ForLock, ParsePatterns(
-			"py::Lock.acquire:*asyncio/locks.py", "py::Lock.acquire:*anyio/*",
+			"py::*acquire:*asyncio/locks.py", "py::*acquire:*anyio/*",
 			"RUBY:synchronize ruby:core", "RUBY:lock ruby:core", "RUBY:mon_enter ruby:core", "RUBY:enter ruby:core",
 		)},
 		{ForItem, ParsePatterns(
 			"RUBY:pop ruby:core", "RUBY:shift ruby:core", "RUBY:deq ruby:core",
-			"py::*get:*/queue.py", "py::*get:*multiprocessing/queues.py", "py::Queue.get:*asyncio/queues.py",
+			"py::*get:*/queue.py", "py::*get:*multiprocessing/queues.py", "py::*get:*asyncio/queues.py",
 		)},
 		{ForQueue, ParsePatterns(
 			"RUBY:push ruby:core", "RUBY:enq ruby:core", "RUBY:<< ruby:core", "py::*put:*/queue.py",
-			"py::*put:*multiprocessing/queues.py", "py::Queue.put:*asyncio/queues.py",
+			"py::*put:*multiprocessing/queues.py", "py::*put:*asyncio/queues.py",
 		)},
 		{ForFuture, ParsePatterns(
 			"py::*result:*concurrent/futures/_base.py", "py::*wait:*concurrent/futures/_base.py",
@@ -84,10 +85,13 @@ var scriptWaits = waitTable{
 			"py::*join:*threading.py", "py::*_wait_for_tstate_lock:*threading.py", "py::*Barrier.*:*threading.py",
 			"py::*_shutdown:*threading.py", "RUBY:Thread#join ruby:core", "RUBY:Thread#value ruby:core",
 		)},
-		{ForNetwork, ParsePatterns("py::Stream*:*asyncio/streams.py", "py::open_connection:*asyncio/streams.py")},
+		{ForNetwork, ParsePatterns(
+			"py::Stream*:*asyncio/streams.py", "py::*read*:*asyncio/streams.py", "py::*drain*:*asyncio/streams.py",
+			"py::open_connection:*asyncio/streams.py",
+		)},
 		{ForNetwork, ParsePatterns("py::*:*/ssl.py")}, // OpenSSL calls read(2), as for a file
 		{ForWakeUp, ParsePatterns(
-			"py::*wait:*threading.py", "py::*wait_for:*threading.py", "py::*.wait*:*asyncio/locks.py",
+			"py::*wait:*threading.py", "py::*wait_for:*threading.py", "py::*wait*:*asyncio/locks.py",
 			"RUBY:sleep ruby:core", "RUBY:wait ruby:core",
 			"RUBY:Thread#stop ruby:core",
 		)},

@@ -94,6 +94,10 @@ func (p *Process) bytes(at uint64) ([]byte, error) {
 	return out, p.read(at+p.layout.bytesData, out)
 }
 
+// kindShift is by how many bits the kind of a string is shifted in its state: those of interned (cpython/
+// unicodeobject.h).
+const kindShift = 2
+
 // text reads a string, of which all forms but those of subclasses hold their characters behind the head (PEP 393).
 func (p *Process) text(at uint64) (string, error) {
 	l := &p.layout
@@ -105,7 +109,7 @@ func (p *Process) text(at uint64) (string, error) {
 	if err := p.read(at+l.state, state[:]); err != nil {
 		return "", err
 	}
-	bits := binary.LittleEndian.Uint32(state[:]) >> l.kindShift
+	bits := binary.LittleEndian.Uint32(state[:]) >> kindShift
 	width, isCompact, isASCII := uint64(bits&7), bits>>3&1 == 1, bits>>4&1 == 1
 	if length == 0 || !isCompact || width != 1 && width != 2 && width != 4 {
 		return "", ErrChanged

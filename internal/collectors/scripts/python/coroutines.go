@@ -17,9 +17,11 @@ const (
 	typeOffset = 8
 	// maxAwaits bounds a chain of those that await each other; a ring of them would be damage.
 	maxAwaits = 64
-	// coroutineSize is what is read of one: its head and its frame. maxStackTop bounds how far behind it the value lies
-	// that it awaits, in words.
-	coroutineSize, maxStackTop = 80 + frameSize, 4096
+	// coroutineSize is what is read of one: its head, and its frame where it has that in itself, so many bytes behind
+	// its beginning at most.
+	maxInline, coroutineSize = 80, 80 + frameSize
+	// maxStackTop bounds how many values are on its stack.
+	maxStackTop = 4096
 )
 
 // A suspended coroutine, and what it awaits.
@@ -28,8 +30,10 @@ type suspended struct {
 	awaits uint64 // address
 }
 
-// KnowsCoroutines tells whether the version's coroutines are known: those of 3.11 to 3.13 are.
-func (p *Process) KnowsCoroutines() bool { return p.coroutineType != 0 && p.layout.coroutine != 0 }
+// KnowsCoroutines tells whether coroutines can be found: not without the symbol of their type.
+func (p *Process) KnowsCoroutines() bool {
+	return p.coroutineType != 0 && p.layout.coroutine.frame != 0
+}
 
 // Coroutines finds the coroutines that stand at an await, by a search of the interpreter's memory for their type: they
 // are in no list but the collector's, which would have to be followed object by object. whole is false where there was
@@ -76,12 +80,12 @@ func (p *Process) suspended(at uint64) (c suspended, ok bool) {
 	if n := binary.LittleEndian.Uint64(b[:]); n == 0 || n > 1<<32 {
 		return c, false
 	}
-	if state := int8(b[l.coroutineState]); state >= 0 || state <= l.created {
+	frame, at, ok := p.frameOf(at, b[:])
+	if !ok || !l.stands(b[:], frame) {
 		return c, false
 	}
-	frame := b[l.coroutine : l.coroutine+frameSize]
-	top := int32(binary.LittleEndian.Uint32(frame[l.stackTop:]))
-	if top < 1 || top > maxStackTop {
+	top, ok := p.topOf(at, frame)
+	if !ok {
 		return c, false
 	}
 	call, own, err := p.call(frame)
@@ -89,6 +93,47 @@ func (p *Process) suspended(at uint64) (c suspended, ok bool) {
 		return c, false
 	}
 	c.call = call
-	c.awaits, err = p.read.Word(at + l.coroutine + l.locals + 8*uint64(top-1))
+	awaits, err := p.read.Word(top)
+	c.awaits = awaits &^ 7 // from 3.14 on the lowest bits are marks (_PyStackRef)
 	return c, err == nil
+}
+
+// frameOf gives the frame of a coroutine, and its address.
+func (p *Process) frameOf(at uint64, object []byte) (frame []byte, address uint64, ok bool) {
+	c := &p.layout.coroutine
+	if !c.away {
+		return object[c.frame : c.frame+frameSize], at + c.frame, true
+	}
+	address = binary.LittleEndian.Uint64(object[c.frame:])
+	frame = make([]byte, frameSize)
+	return frame, address, address != 0 && p.read(address, frame) == nil
+}
+
+// stands tells whether a coroutine stands at an await, by the bytes of the object and of its frame.
+func (l *layout) stands(object, frame []byte) bool {
+	c := &l.coroutine
+	if c.state == 0 { // it has begun; what runs has no stack (topOf)
+		return int32(binary.LittleEndian.Uint32(frame[l.instruction:])) >= 0
+	}
+	state := object
+	if c.away {
+		state = frame
+	}
+	n := int8(state[c.state])
+	return c.first <= n && n <= c.last
+}
+
+// topOf gives the address of what lies on top of the stack of a frame.
+func (p *Process) topOf(at uint64, frame []byte) (top uint64, ok bool) {
+	c := &p.layout.coroutine
+	if c.isAddress {
+		top = binary.LittleEndian.Uint64(frame[c.top:])
+		return top - 8*(1+c.above), top > 16
+	}
+	n := int32(binary.LittleEndian.Uint32(frame[c.top:]))
+	begin := at + c.stack
+	if c.away {
+		begin = binary.LittleEndian.Uint64(frame[c.stack:])
+	}
+	return begin + 8*uint64(n-1), n >= 1 && n <= maxStackTop
 }

@@ -58,8 +58,8 @@ func testCoroutines(t *testing.T, interpreter string) {
 	pid, file := startScript(t, interpreter, tasks)
 	p, err := python.Open("/proc/"+strconv.Itoa(pid), pid)
 	if err != nil || !p.KnowsCoroutines() {
-		if v := filepath.Base(interpreter); v >= "python3.11" && v <= "python3.13" && len(v) == len("python3.11") {
-			t.Fatalf("coroutines of %s are not known: %v", v, err)
+		if filepath.Base(interpreter) != "python3.7" { // which is not read
+			t.Fatalf("coroutines are not known: %v", err)
 		}
 		return
 	}
@@ -88,9 +88,11 @@ func testCoroutines(t *testing.T, interpreter string) {
 	}
 	slices.Sort(got)
 	const waits = "Lock.acquire locks.py < _ContextManagerMixin.__aenter__ mixins.py < handle 7"
-	waiting := func(s string) bool { return strings.HasPrefix(s, "Lock.acquire") && strings.HasSuffix(s, "< handle 7") }
+	waiting := func(s string) bool {
+		return strings.Contains(s, "acquire locks.py") && strings.HasSuffix(s, "< handle 7")
+	}
 	for i, s := range got {
-		if waiting(s) { // its class is another one by version
+		if waiting(s) { // its class is another one by version, or not known
 			got[i] = waits
 		}
 	}

@@ -42,18 +42,36 @@ type layout struct {
 	name, qualName, file, firstLine, lines, body uint64
 	table                                        lineTable
 
-	// In PyASCIIObject; kindShift is by how many bits the kind of a string is shifted in its state.
+	// In PyASCIIObject.
 	length, state, ascii, compact uint64
-	kindShift                     uint
 
 	objectType, bytesSize, bytesData uint64
 
-	// In PyCoroObject: its frame, and the state of that, which is created while it has not begun, larger while it
-	// stands at an await, and not negative while it runs and at its end. coroutine is 0 where that is not known.
-	coroutine, coroutineState uint64
-	created                   int8
-	// In _PyInterpreterFrame: how many values are on its stack, and where its variables lie, which the stack is behind.
-	stackTop, locals uint64
+	coroutine coroutineLayout
+}
+
+// A coroutineLayout is where a coroutine (PyCoroObject) has its frame, and what that awaits: the value on top of its
+// stack.
+type coroutineLayout struct {
+	frame uint64 // in the object: the frame itself, or its address; 0 where that is not known
+	away  bool   // it is the address
+
+	// The state of the frame, in the object or, where the frame is away, in the frame. It stands at an await in those
+	// from first to last. Before 3.10 there is none, and state is 0.
+	state       uint64
+	first, last int8
+
+	// In the frame: the address behind the top of its stack, or how many values are on it. These begin at stack in the
+	// frame or, where it is away, at the address that is there.
+	top       uint64
+	isAddress bool
+	stack     uint64
+	above     uint64 // how many values lie above what is awaited
+}
+
+// inlineCoroutine is that of 3.11 to 3.13, whose coroutines have their frame in themselves.
+func inlineCoroutine(frame uint64) coroutineLayout {
+	return coroutineLayout{frame: frame, state: frame - 5, first: -1, last: -1, top: 64, stack: 72}
 }
 
 // The structures of the versions that do not describe themselves. They are the same in all releases of one, and on
@@ -66,19 +84,21 @@ func layoutOf(v Version) (layout, bool) {
 		threads: 8, nextThread: 8, threadID: 176, frame: 24, interpreters: 32,
 		previous: 24, code: 32, instruction: 104,
 		name: 112, file: 104, firstLine: 40, lines: 120,
-		length: 16, state: 32, ascii: 48, compact: 72, kindShift: 2,
+		length: 16, state: 32, ascii: 48, compact: 72,
 		objectType: 8, bytesSize: 16, bytesData: 32,
 	}
 	switch v.Minor {
 	case 8, 9:
+		l.coroutine = coroutineLayout{frame: 16, away: true, top: 72, isAddress: true}
 	case 10:
 		l.instruction, l.table = 96, linePairs
+		l.coroutine = coroutineLayout{frame: 16, away: true, state: 108, first: -1, last: -1, top: 80, stack: 64}
 	case 11:
 		l.interpreters, l.threads, l.threadID, l.nativeID = 40, 16, 152, 160
 		l.frame, l.isCFrame, l.inCFrame = 56, true, 8
 		l.previous, l.code, l.instruction, l.isPointer = 48, 32, 56, true
 		l.name, l.qualName, l.file, l.firstLine, l.lines, l.body, l.table = 120, 128, 112, 72, 136, 184, lineCounts
-		l.coroutine, l.coroutineState, l.created, l.stackTop, l.locals = 80, 75, -2, 64, 72
+		l.coroutine = inlineCoroutine(80)
 	case 12:
 		l.interpreters, l.threads, l.threadID, l.nativeID = 40, 72, 136, 144
 		l.frame, l.isCFrame, l.inCFrame = 56, true, 0
@@ -86,7 +106,7 @@ func layoutOf(v Version) (layout, bool) {
 		l.owner, l.hasOwner = 70, true
 		l.name, l.qualName, l.file, l.firstLine, l.lines, l.body, l.table = 120, 128, 112, 68, 136, 192, lineCounts
 		l.ascii, l.compact = 40, 56
-		l.coroutine, l.coroutineState, l.created, l.stackTop, l.locals = 72, 67, -2, 64, 72
+		l.coroutine = inlineCoroutine(72)
 	default:
 		return layout{}, false
 	}
@@ -97,44 +117,63 @@ func layoutOf(v Version) (layout, bool) {
 const cookie = "xdebugpy"
 
 // described is how many bytes of it are read: all of the structures below lie in them.
-const described = 8 * 81
+const described = 8 * 112
 
 // describedLayout reads the description (Include/internal/pycore_debug_offsets.h). It is laid out anew in each minor
-// version; those of 3.13 and 3.14 are known.
+// version; those of 3.13 to 3.15 are known.
 func describedLayout(text []byte) (layout, Version, error) {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(text[8*i:]) }
 	number := word(1) // PY_VERSION_HEX
 	v := Version{int(number >> 24 & 0xff), int(number >> 16 & 0xff)}
-	interpreter, frame, code, object := 6, 28, 34, 44
-	shift := uint(2)
-	sets := 0
+	interpreter, thread, frame, code, object := 6, 19, 28, 34, 44
+	ids, types, sets := 5, 4, 0 // behind the start of a thread its ids; words of types, and of a set
 	switch {
 	case word(2) != 0:
 		return layout{}, v, fmt.Errorf("CPython %s without a global lock is not read", v)
 	case v == Version{3, 13}:
 	case v == Version{3, 14}:
 		// threads_main, and two generations, in the interpreter; two in the frame; one in the code; a set before dict.
-		frame, code, object, shift, sets = 31, 39, 50, 16, 4
+		thread, frame, code, object, sets = 22, 31, 39, 50, 4
+	case v == Version{3, 15}:
+		// Three behind the thread's frame, four at its end and one behind it; two in the type, and two behind it.
+		thread, frame, code, object, ids, types, sets = 22, 39, 47, 58, 8, 8, 4
 	default:
-		return layout{}, v, fmt.Errorf("CPython %s is not known: 3.8 to 3.14 are", v)
+		return layout{}, v, fmt.Errorf("CPython %s is not known: 3.8 to 3.15 are", v)
 	}
-	thread := frame - 9
-	bytesAt := object + 2 + 4 + 3 + 3 + sets + 3 + 2 + 3 // type, tuple, list, set, dict, float, long
+	bytesAt := object + 2 + types + 3 + 3 + sets + 3 + 2 + 3 // tuple, list, set, dict, float, long
 	l := layout{
 		interpreters: word(5), nextInterpreter: word(interpreter + 2), threads: word(interpreter + 3),
-		nextThread: word(thread + 2), frame: word(thread + 4), threadID: word(thread + 5), nativeID: word(thread + 6),
+		nextThread: word(thread + 2), frame: word(thread + 4), threadID: word(thread + ids), nativeID: word(thread + ids + 1),
 		previous: word(frame + 1), code: word(frame + 2), instruction: word(frame + 3), owner: word(frame + 5),
 		isPointer: true, hasOwner: true,
 		file: word(code + 1), name: word(code + 2), qualName: word(code + 3), lines: word(code + 4),
 		firstLine: word(code + 5), body: word(code + 9), table: lineCounts,
 		objectType: word(object + 1), bytesSize: word(bytesAt + 1), bytesData: word(bytesAt + 2),
-		state: word(bytesAt + 4), length: word(bytesAt + 5), ascii: word(bytesAt + 6), kindShift: shift,
+		state: word(bytesAt + 4), length: word(bytesAt + 5), ascii: word(bytesAt + 6),
 	}
-	if v.Minor == 13 { // not in the description: offsetof() of 3.13.0
-		l.coroutine, l.coroutineState, l.created, l.stackTop, l.locals = 72, 67, -3, 64, 72
+	unicode, collector := bytesAt+3, 2
+	switch v.Minor {
+	case 13: // not in the description: offsetof() of 3.13.0
+		l.coroutine = inlineCoroutine(72)
+		l.coroutine.first = -2
+	case 14:
+		l.coroutine = describedCoroutine(word, frame, unicode+4+collector)
+		l.coroutine.first, l.coroutine.last = -2, -1
+	case 15:
+		collector = 5
+		l.coroutine = describedCoroutine(word, frame, unicode+5+collector)
+		l.coroutine.first, l.coroutine.last = 1, 3
+		l.coroutine.above = 1 // the index of an iterator that is none of Python's (Python/bytecodes.c: SEND)
 	}
 	l.compact = l.ascii + 16 // PyCompactUnicodeObject has a length and a pointer more
 	return l, v, l.check()
+}
+
+// describedCoroutine reads where a coroutine has what it awaits, from the words of the frame and of generators.
+func describedCoroutine(word func(int) uint64, frame, generator int) coroutineLayout {
+	return coroutineLayout{
+		frame: word(generator + 2), state: word(generator + 3), top: word(frame + 6), isAddress: true,
+	}
 }
 
 // maxOffset bounds what a description may claim: the largest is that of the threads in PyInterpreterState, some 10 KiB.
@@ -153,6 +192,9 @@ func (l layout) check() error {
 		if n > frameSize-8 {
 			return fmt.Errorf("the interpreter's description of its frames is damaged")
 		}
+	}
+	if c := l.coroutine; c.frame > maxInline || c.state >= coroutineSize || c.top > frameSize-8 {
+		return fmt.Errorf("the interpreter's description of its coroutines is damaged")
 	}
 	for _, n := range []uint64{l.name, l.qualName, l.file, l.firstLine, l.lines, l.objectType} {
 		if n > codeSize-8 {

@@ -61,7 +61,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// TestDescription reads what 3.13.0 and 3.14.0 say of themselves, as far as it is used: offsetof() of their headers.
+// TestDescription reads what 3.13.0, 3.14.0 and 3.15.2 say of themselves, as far as it is used: offsetof() of their headers.
 func TestDescription(t *testing.T) {
 	words := func(version uint64, at map[int]uint64) []byte {
 		b := make([]byte, described)
@@ -80,32 +80,43 @@ func TestDescription(t *testing.T) {
 		interpreters: 632, nextInterpreter: 7264, threads: 7344, nextThread: 8, threadID: 152, nativeID: 160, frame: 72,
 		previous: 8, code: 0, instruction: 56, owner: 70, isPointer: true, hasOwner: true,
 		name: 120, qualName: 128, file: 112, firstLine: 68, lines: 136, body: 200, table: lineCounts,
-		length: 16, state: 32, ascii: 40, compact: 56, kindShift: 2, objectType: 8, bytesSize: 16, bytesData: 32,
-		coroutine: 72, coroutineState: 67, created: -3, stackTop: 64, locals: 72,
+		length: 16, state: 32, ascii: 40, compact: 56, objectType: 8, bytesSize: 16, bytesData: 32,
+		coroutine: coroutineLayout{frame: 72, state: 67, first: -2, last: -1, top: 64, stack: 72},
 	}
 	got, version, err := describedLayout(words(0x030d00f0, of313))
 	if err != nil || version != (Version{3, 13}) {
 		t.Fatalf("%v, %v", version, err)
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(layout{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(layout{}, coroutineLayout{})); diff != "" {
 		t.Error(diff)
 	}
-	of314 := map[int]uint64{}
-	for i, n := range of313 { // the same offsets, each where 3.14 has it
-		of314[movedIn314(i)] = n
-	}
-	want.kindShift = 16
-	want.coroutine, want.coroutineState, want.created, want.stackTop, want.locals = 0, 0, 0, 0, 0 // not known
-	got, version, err = describedLayout(words(0x030e00f0, of314))
-	if err != nil || version != (Version{3, 14}) {
-		t.Fatalf("%v, %v", version, err)
-	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(layout{})); diff != "" {
-		t.Error(diff)
+	for _, later := range []struct {
+		number      uint64
+		moved       func(int) int
+		coroutine   map[int]uint64 // the top of the frame's stack, the frame and the state
+		first, last int8
+		above       uint64
+	}{
+		{0x030e00f0, movedIn314, map[int]uint64{37: 64, 85: 72, 86: 67}, -2, -1, 0},
+		{0x030f02f0, movedIn315, map[int]uint64{45: 64, 101: 72, 102: 67}, 1, 3, 1},
+	} {
+		for i, n := range of313 { // the same offsets, each where the version has it
+			later.coroutine[later.moved(i)] = n
+		}
+		want.coroutine = coroutineLayout{
+			frame: 72, state: 67, first: later.first, last: later.last, top: 64, isAddress: true, above: later.above,
+		}
+		got, version, err = describedLayout(words(later.number, later.coroutine))
+		if err != nil || version != (Version{3, int(later.number >> 16 & 0xff)}) {
+			t.Fatalf("%v, %v", version, err)
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(layout{}, coroutineLayout{})); diff != "" {
+			t.Errorf("%v: %s", version, diff)
+		}
 	}
 	for name, text := range map[string][]byte{
 		"no lock":           words(0x030d00f0, map[int]uint64{2: 1}),
-		"another version":   words(0x030f00f0, of313),
+		"another version":   words(0x031000f0, of313),
 		"a large offset":    words(0x030d00f0, map[int]uint64{9: 1 << 40}),
 		"beyond the frame":  words(0x030d00f0, map[int]uint64{31: frameSize}),
 		"beyond the object": words(0x030d00f0, map[int]uint64{38: codeSize}),
@@ -133,6 +144,21 @@ func movedIn314(word int) int {
 		return word + 6
 	}
 	return word + 10
+}
+
+// movedIn315 does so for 3.15: three words more behind a thread's frame, four at its end and one behind it, two of types
+// and two behind them.
+func movedIn315(word int) int {
+	switch n := movedIn314(word); {
+	case word <= 23:
+		return n
+	case word <= 25:
+		return n + 3
+	case word <= 45:
+		return n + 8
+	default:
+		return n + 12
+	}
 }
 
 // FuzzDescription: what an interpreter says of itself is its owner's.
@@ -178,7 +204,7 @@ func FuzzMemory(f *testing.F) {
 				t.Errorf("%d calls", len(calls))
 			}
 		}
-		if l.coroutine != 0 {
+		if l.coroutine.frame != 0 {
 			p.suspended(8)
 		}
 	})

@@ -128,7 +128,7 @@ func (p *Process) choose(version uint64) error {
 	}
 	l, known := layoutOf(p.Version)
 	if !known {
-		return fmt.Errorf("CPython %s is not known: 3.8 to 3.14 are", p.Version)
+		return fmt.Errorf("CPython %s is not known: 3.8 to 3.15 are", p.Version)
 	}
 	p.layout = l
 	return nil
