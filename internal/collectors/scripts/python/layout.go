@@ -143,7 +143,8 @@ func describedLayout(text []byte) (layout, Version, error) {
 	bytesAt := object + 2 + types + 3 + 3 + sets + 3 + 2 + 3 // tuple, list, set, dict, float, long
 	l := layout{
 		interpreters: word(5), nextInterpreter: word(interpreter + 2), threads: word(interpreter + 3),
-		nextThread: word(thread + 2), frame: word(thread + 4), threadID: word(thread + ids), nativeID: word(thread + ids + 1),
+		nextThread: word(thread + 2), frame: word(thread + 4), threadID: word(thread + ids),
+		nativeID: word(thread + ids + 1),
 		previous: word(frame + 1), code: word(frame + 2), instruction: word(frame + 3), owner: word(frame + 5),
 		isPointer: true, hasOwner: true,
 		file: word(code + 1), name: word(code + 2), qualName: word(code + 3), lines: word(code + 4),
