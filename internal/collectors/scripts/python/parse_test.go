@@ -61,7 +61,8 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// TestDescription reads what 3.13.0, 3.14.0 and 3.15.2 say of themselves, as far as it is used: offsetof() of their headers.
+// TestDescription reads what 3.13.0, 3.14.0 and 3.15.2 say of themselves, as far as it is used: offsetof() of their
+// headers.
 func TestDescription(t *testing.T) {
 	words := func(version uint64, at map[int]uint64) []byte {
 		b := make([]byte, described)
@@ -146,8 +147,8 @@ func movedIn314(word int) int {
 	return word + 10
 }
 
-// movedIn315 does so for 3.15: three words more behind a thread's frame, four at its end and one behind it, two of types
-// and two behind them.
+// movedIn315 does so for 3.15: three words more behind a thread's frame, four at its end and one behind it, two of
+// types and two behind them.
 func movedIn315(word int) int {
 	switch n := movedIn314(word); {
 	case word <= 23:
