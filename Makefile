@@ -20,7 +20,7 @@ TESTFLAGS ?=
 # Flags for gotestsum, such as GOTESTSUMFLAGS='--rerun-fails=1'.
 GOTESTSUMFLAGS ?=
 
-.PHONY: help all build binary bundle cross workloads jdks release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci languages exam exam-check exam-peers exam-report demo lint bench bench-peers bench-short fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
+.PHONY: help all build binary bundle cross workloads jdks toolchains release check-packages check-fleet check-kubernetes test test-hostile test-kernels verify verify-ci languages exam exam-check exam-peers exam-report demo lint bench bench-peers bench-short fuzz cover generate check-generated check-pins check-vulnerabilities deps clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,7 +70,7 @@ QUIET := ./internal/collect/... ./internal/collectors/asprof ./internal/collecto
 # The longest of the others come first, so that none of them runs on when the rest have ended.
 LONG := ./internal/report/html ./internal/jvm
 
-test: deps bundle jdks ## all tests; needs of the machine are installed
+test: deps bundle jdks toolchains ## all tests; needs of the machine are installed
 	@go build ./...
 	@mkdir -p bin
 	@export TURN=$(CURDIR)/bin/turn QUIET="$$(go list $(QUIET))"; \
@@ -94,6 +94,12 @@ test-kernels: ## what depends on the kernel, on Debian's 5.10, 6.1 and 6.12 in g
 
 # What the Java scenarios run, of which nothing is fetched again: .cache/java and .cache/jdk/11, 17, 21 and 25.
 workloads: jdks .cache/java/built ## the JVMs and Java programs of the scenarios (Maven, pip; 150 MB to download, once)
+
+# One of each layout of goroutines but that of the go command itself, and the newest.
+GO_VERSIONS := 1.22.12 1.24.13 1.25.10 1.27.3
+
+toolchains: ## the other versions of Go that tests build programs with (65 MB to download each, once)
+	@for v in $(GO_VERSIONS); do GOTOOLCHAIN=go$$v go version >/dev/null || exit 1; done
 
 jdks: ## the JVMs alone, and .NET
 	@.ci/deps pip3 mcs

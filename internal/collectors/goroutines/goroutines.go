@@ -40,7 +40,7 @@ const (
 func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "goroutines",
-		Doc: "What the goroutines of programs in Go (1.21 to 1.26) run or wait for, as samples of their stacks, from " +
+		Doc: "What the goroutines of programs in Go (1.21 to 1.27) run or wait for, as samples of their stacks, from " +
 			"the runtime's own structures.",
 		Overhead: "3 µs for a goroutine, so many that it takes 0.5 % of a CPU: 100 of them 15 times a second, 10,000 " +
 			"every 6 s; once 2 to 20 ms for each program",

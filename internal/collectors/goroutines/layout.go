@@ -29,7 +29,7 @@ const (
 
 // The versions of Go whose goroutines are read, by the second number; and the one before, which Debian 12 builds its
 // packages with. It is not among the toolchains that the go command fetches, so that TestLayout does not have it.
-const oldest, latest, debian12 = 21, 26, 19
+const oldest, latest, debian12 = 21, 27, 19
 
 // layoutOf gives the layout of a version, such as go1.26.3.
 func layoutOf(version string) (l layout, err error) {

@@ -82,7 +82,7 @@ func main() {
 `
 
 // toolchains are the commands of Go on this machine: the one that runs the test, and others that the go command has
-// fetched (make deps does), by version.
+// fetched (make toolchains does), by version.
 func toolchains(t *testing.T) map[string]string {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.Tool("go"))

@@ -149,11 +149,15 @@ func (t *Table) data() io.ReaderAt {
 // moduleSections may hold the runtime's description of the program: the first two since Go 1.26, the third before.
 var moduleSections = []string{".go.module", ".data.rel.ro.go.module", ".noptrdata", ".data"}
 
-// The words of a moduledata (src/runtime/symtab.go, Go 1.20 to 1.26) that are read, and where the code is for a check.
+// The words of a moduledata (src/runtime/symtab.go, Go 1.20 to 1.27) that are read: where the code is, for a check,
+// where types begin and end, and where the functions' data is. Since 1.27 the size of the types stands before their
+// end, which is an address beyond their beginning where a size is not, and two words more are behind it.
 const (
 	moduleText  = 22
+	moduleTypes = 37
 	moduleData  = 40
-	moduleWords = 41
+	moduleMore  = 3
+	moduleWords = moduleData + moduleMore + 1
 )
 
 // findData reads where the functions' data begins. The program says it by an address in a description that begins with
@@ -187,9 +191,14 @@ func (t *Table) dataOf(s *elf.Section) (address uint64, ok bool) {
 		if _, err := s.ReadAt(module[:], at); err != nil {
 			return 0, false
 		}
-		if t.order.Uint64(module[moduleText*word:]) == t.start {
-			return t.order.Uint64(module[moduleData*word:]), true
+		of := func(i int) uint64 { return t.order.Uint64(module[i*word:]) }
+		if of(moduleText) != t.start {
+			continue
 		}
+		if of(moduleTypes+1) < of(moduleTypes) {
+			return of(moduleData + moduleMore), true
+		}
+		return of(moduleData), true
 	}
 }
 
