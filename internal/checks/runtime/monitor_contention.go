@@ -131,11 +131,21 @@ func contentions(prof *stacks.Profile, owners hotcode.Owners) []*contended {
 	return out
 }
 
+// waiters is how many threads waited, and what they are. Virtual threads are known by their carriers, and one of these
+// may have many that wait at a time (JEP 491): then they are as many as wait at any moment.
+func (c *contended) waiters(prof *stacks.Profile) (n int, what string) {
+	if mean := float64(c.value) / float64(prof.Duration); mean > float64(len(c.threads)) {
+		return int(math.Ceil(mean)), "virtual threads"
+	}
+	return len(c.threads), "threads"
+}
+
 func (c *contended) share(prof *stacks.Profile) quantity.Value {
+	n, what := c.waiters(prof)
 	window := quantity.Of("window", prof.Duration.Seconds(), quantity.Seconds)
-	all := window.Times(quantity.Of("", float64(len(c.threads)), quantity.None))
+	all := window.Times(quantity.Of("", float64(n), quantity.None))
 	return quantity.Of("waited", float64(c.value)/1e9, quantity.Seconds).Per(all).
-		Named("waiting for the lock, share of the time of the %d threads that waited", len(c.threads))
+		Named("waiting for the lock, share of the time of the %d %s that waited", n, what)
 }
 
 func (c *contended) name() string {
@@ -152,11 +162,12 @@ func contentionFinding(p *check.Pass, prof *stacks.Profile, owners hotcode.Owner
 	waiters := quantity.Of("", float64(c.value)/1e9, quantity.Seconds).
 		Per(quantity.Of("window", prof.Duration.Seconds(), quantity.Seconds)).As(quantity.Threads).
 		Named("threads that wait at any moment")
+	n, what := c.waiters(prof)
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "lock", ID: c.name()},
 		Severity: check.Info,
-		Summary: fmt.Sprintf("%d threads wait %s of their time for a lock of class %s, at %s",
-			len(c.threads), share.Text(), cmp.Or(c.class, "unknown"), list[0].Name()),
+		Summary: fmt.Sprintf("%d %s wait %s of their time for a lock of class %s, at %s", n, what,
+			share.Text(), cmp.Or(c.class, "unknown"), list[0].Name()),
 		Evidence: []quantity.Value{share, waiters},
 		Remedies: []check.Remedy{{
 			Action: "Hold the lock for less: no I/O, logging or remote call under it; split it, or use a concurrent " +
