@@ -124,8 +124,14 @@ func coroutines(w *evidence.Waiting, what string, hits []evidence.Hit) quantity.
 
 // coroutineName is what people call the samples of the profile.
 func coroutineName(w *evidence.Waiting) string {
-	if slices.ContainsFunc(w.Frames, func(f stacks.Frame) bool { return strings.HasPrefix(f.Name, "JS:") }) {
+	has := func(part string) bool {
+		return slices.ContainsFunc(w.Frames, func(f stacks.Frame) bool { return strings.Contains(f.Name, part) })
+	}
+	switch {
+	case has("JS:"):
 		return "async functions"
+	case has("/gevent/"), has("/eventlet/"):
+		return "greenlets"
 	}
 	return "coroutines"
 }

@@ -38,7 +38,15 @@ func (r *pythonReader) stack(i int) ([]stacks.Frame, error) {
 func (r *pythonReader) wantsLock(_ int, address uint64) bool { return r.process.IsLock(address) }
 
 func (r *pythonReader) tasks() (list []task, whole bool, err error) {
-	found, whole, err := r.process.Coroutines()
+	return tasksOf(r.process.Coroutines())
+}
+
+func (r *pythonReader) greenlets() (list []task, whole bool, err error) {
+	return tasksOf(r.process.Greenlets())
+}
+
+func tasksOf(found []python.Coroutine, whole bool, err error) ([]task, bool, error) {
+	var list []task
 	for _, c := range found {
 		list = append(list, taskOf(c.Address, c.Calls, frameOf))
 	}

@@ -45,8 +45,8 @@ func Collectors() []collect.Collector {
 		Name: "script-profile",
 		Doc: "Functions that the target's scripts run on the CPUs: those of CPython 3.8 to 3.15, of Ruby " +
 			"3.0 to 3.4 (tried with 3.1), of Node.js and of PHP 7.3 to 8.4 (tried with 8.2); how many threads of " +
-			"CPython and Ruby want the interpreter's lock; and what coroutines of CPython and async functions of " +
-			"Node.js await.",
+			"CPython and Ruby want the interpreter's lock; and what coroutines and greenlets of CPython and async " +
+			"functions of Node.js await.",
 		Overhead: "0.1 ms for a sample of a thread, so many that it takes 1 % of a CPU: 100 a second of one busy " +
 			"thread, 20 of five; once 5 to 50 ms for each interpreter; 1 % of a CPU to search for " +
 			"coroutines, 50 ms for 100 MiB of its memory",
@@ -206,11 +206,14 @@ func (s *source) open(pid int) (interpreter, error) {
 	return s.node(pid, js), nil
 }
 
-// python makes a process of Python, whose coroutines are looked for where they are known.
+// python makes a process of Python, whose coroutines, or greenlets, are looked for where they are known.
 func (s *source) python(pid int, of *python.Process) *threadedProcess {
 	scripts := &pythonReader{process: of}
 	p := s.threaded(pid, scripts)
-	if of.KnowsCoroutines() {
+	switch {
+	case of.HasGreenlets():
+		s.tasksBy(scripts.greenlets)
+	case of.KnowsCoroutines():
 		s.tasksBy(scripts.tasks)
 	}
 	return p

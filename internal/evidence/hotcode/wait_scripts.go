@@ -20,7 +20,7 @@ var scriptWaits = waitTable{
 		{Idle, ParsePatterns(
 			// Event loops and servers at the next request or connection.
 			"py::*select:*selectors.py", "py::*_run_once:*asyncio/base_events.py",
-			"py::*run:*gevent/hub.py", "py::*:*gevent/threadpool.py", "py::*:*eventlet/hubs/*",
+			"py::*run:*gevent/hub.py", "py::*:*gevent/threadpool.py", "py::*run:*eventlet/hubs/hub.py",
 			"py::*:*twisted/internet/*reactor.py", "py::*mainLoop:*twisted/internet/base.py",
 			"py::*:*kombu/asynchronous/*",
 			"py::*serve_forever:*socketserver.py",
@@ -44,7 +44,7 @@ var scriptWaits = waitTable{
 		{ForPool, ParsePatterns(
 			"py::*Semaphore.acquire:*threading.py", "py::*_get_conn:*urllib3/connectionpool.py",
 			"py::*:*sqlalchemy/pool/*", "py::*getconn:*psycopg_pool/*", "py::*get_connection:*redis/connection.py",
-			"py::*getconn:*psycopg2/pool.py",
+			"py::*getconn:*psycopg2/pool.py", "py::*get:*eventlet/pools.py", "py::*get:*eventlet/db_pool.py",
 			"py::*Semaphore.acquire:*asyncio/locks.py", "py::*_acquire*:*asyncpg/pool.py",
 			"py::*:*httpcore/_async/*pool.py", "py::BaseConnector.*:*aiohttp/connector.py",
 			"py::connect:*aiohttp/connector.py",
@@ -63,10 +63,12 @@ var scriptWaits = waitTable{
 			"JS:* */node_modules/tarn/*", "JS:* */node_modules/pg-pool/*",
 		)},
 		{ForSleep, ParsePatterns("JS:sleep *", "JS:delay *")},
+		{ForSleep, ParsePatterns("py::sleep:*gevent/hub.py", "py::sleep:*eventlet/greenthread.py")},
 		{ForSleep, ParsePatterns("RUBY:Kernel#sleep ruby:core", "py::sleep:*asyncio/tasks.py", "py::sleep:*anyio/*")},
 		{ForLock, ParsePatterns("PHP:session_start php:core", "PHP:flock php:core")}, // of a session's file
 		{ForLock, ParsePatterns(
-			"py::*acquire:*asyncio/locks.py", "py::*acquire:*anyio/*",
+			"py::*acquire:*asyncio/locks.py", "py::*acquire:*anyio/*", "py::*acquire:*eventlet/semaphore.py",
+			"py::*acquire:*/threading.py", "py::*__enter__:*/threading.py",
 			"RUBY:synchronize ruby:core", "RUBY:lock ruby:core", "RUBY:mon_enter ruby:core", "RUBY:enter ruby:core",
 		)},
 		{ForItem, ParsePatterns(
@@ -88,6 +90,7 @@ var scriptWaits = waitTable{
 		{ForNetwork, ParsePatterns(
 			"py::Stream*:*asyncio/streams.py", "py::*read*:*asyncio/streams.py", "py::*drain*:*asyncio/streams.py",
 			"py::open_connection:*asyncio/streams.py",
+			"py::*:*gevent/_socket*.py", "py::*:*gevent/_ssl*.py", "py::trampoline:*eventlet/hubs/__init__.py",
 		)},
 		{ForNetwork, ParsePatterns("py::*:*/ssl.py")}, // OpenSSL calls read(2), as for a file
 		{ForWakeUp, ParsePatterns(

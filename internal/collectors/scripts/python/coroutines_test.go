@@ -1,6 +1,7 @@
 package python_test
 
 import (
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -120,5 +121,60 @@ func TestHostileCoroutines(t *testing.T) {
 		if list, whole, err := p.Coroutines(); err != nil || whole || len(list) > 0 {
 			t.Errorf("%s: %d coroutines, whole: %v, %v", interpreter, len(list), whole, err)
 		}
+	}
+}
+
+// switched has three greenlets that another one was switched to, one that has ended, and one that has not begun.
+const switched = `import greenlet, sys
+
+def inner():
+    hub.switch()
+
+def handle():
+    inner()
+
+hub = greenlet.getcurrent()
+ended = greenlet.greenlet(lambda: None)
+ended.switch()
+never = greenlet.greenlet(handle)
+waiting = [greenlet.greenlet(handle) for _ in range(3)]
+for g in waiting:
+    g.switch()
+print("ready", flush=True)
+sys.stdin.read()
+`
+
+// TestGreenlets: those that were switched away from, and not that which runs.
+func TestGreenlets(t *testing.T) {
+	tried := 0
+	for _, interpreter := range interpreters(t) {
+		if exec.Command(interpreter, "-c", "import greenlet").Run() != nil {
+			continue
+		}
+		tried++
+		t.Run(filepath.Base(interpreter), func(t *testing.T) { testGreenlets(t, interpreter) })
+	}
+	if tried == 0 {
+		t.Skip("no Python here has greenlets (python3-greenlet)")
+	}
+}
+
+func testGreenlets(t *testing.T, interpreter string) {
+	pid, file := startScript(t, interpreter, switched)
+	p, err := python.Open("/proc/"+strconv.Itoa(pid), pid)
+	if err != nil || !p.HasGreenlets() {
+		t.Fatalf("greenlets are not known: %v", err)
+	}
+	list, whole, err := p.Greenlets()
+	if err != nil || !whole {
+		t.Fatalf("whole: %v, %v", whole, err)
+	}
+	got := [][]python.Call{}
+	for _, g := range list {
+		got = append(got, g.Calls)
+	}
+	one := []python.Call{{"inner", file, 4}, {"handle", file, 7}}
+	if diff := cmp.Diff([][]python.Call{one, one, one}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

@@ -48,6 +48,7 @@ type layout struct {
 	objectType, bytesSize, bytesData uint64
 
 	coroutine coroutineLayout
+	greenlet  greenletLayout
 }
 
 // A coroutineLayout is where a coroutine (PyCoroObject) has its frame, and what that awaits: the value on top of its
@@ -90,15 +91,17 @@ func layoutOf(v Version) (layout, bool) {
 	switch v.Minor {
 	case 8, 9:
 		l.coroutine = coroutineLayout{frame: 16, away: true, top: 72, isAddress: true}
+		l.greenlet = greenletLayout{runs: 116, byte: 1} // f_executing
 	case 10:
 		l.instruction, l.table = 96, linePairs
 		l.coroutine = coroutineLayout{frame: 16, away: true, state: 108, first: -1, last: -1, top: 80, stack: 64}
+		l.greenlet = greenletLayout{runs: 108, byte: 0} // f_state is FRAME_EXECUTING
 	case 11:
 		l.interpreters, l.threads, l.threadID, l.nativeID = 40, 16, 152, 160
 		l.frame, l.isCFrame, l.inCFrame = 56, true, 8
 		l.previous, l.code, l.instruction, l.isPointer = 48, 32, 56, true
 		l.name, l.qualName, l.file, l.firstLine, l.lines, l.body, l.table = 120, 128, 112, 72, 136, 184, lineCounts
-		l.coroutine = inlineCoroutine(80)
+		l.coroutine, l.greenlet = inlineCoroutine(80), greenletLayout{frame: 24, owner: 69}
 	case 12:
 		l.interpreters, l.threads, l.threadID, l.nativeID = 40, 72, 136, 144
 		l.frame, l.isCFrame, l.inCFrame = 56, true, 0
@@ -106,7 +109,7 @@ func layoutOf(v Version) (layout, bool) {
 		l.owner, l.hasOwner = 70, true
 		l.name, l.qualName, l.file, l.firstLine, l.lines, l.body, l.table = 120, 128, 112, 68, 136, 192, lineCounts
 		l.ascii, l.compact = 40, 56
-		l.coroutine = inlineCoroutine(72)
+		l.coroutine, l.greenlet = inlineCoroutine(72), greenletLayout{frame: 24, owner: 70}
 	default:
 		return layout{}, false
 	}
@@ -152,6 +155,7 @@ func describedLayout(text []byte) (layout, Version, error) {
 		objectType: word(object + 1), bytesSize: word(bytesAt + 1), bytesData: word(bytesAt + 2),
 		state: word(bytesAt + 4), length: word(bytesAt + 5), ascii: word(bytesAt + 6),
 	}
+	l.greenlet = greenletLayout{frame: 24, owner: l.owner} // the first is in no description: offsetof() of 3.13 to 3.15
 	unicode, collector := bytesAt+3, 2
 	switch v.Minor {
 	case 13: // not in the description: offsetof() of 3.13.0

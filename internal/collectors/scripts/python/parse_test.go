@@ -83,12 +83,13 @@ func TestDescription(t *testing.T) {
 		name: 120, qualName: 128, file: 112, firstLine: 68, lines: 136, body: 200, table: lineCounts,
 		length: 16, state: 32, ascii: 40, compact: 56, objectType: 8, bytesSize: 16, bytesData: 32,
 		coroutine: coroutineLayout{frame: 72, state: 67, first: -2, last: -1, top: 64, stack: 72},
+		greenlet:  greenletLayout{frame: 24, owner: 70},
 	}
 	got, version, err := describedLayout(words(0x030d00f0, of313))
 	if err != nil || version != (Version{3, 13}) {
 		t.Fatalf("%v, %v", version, err)
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(layout{}, coroutineLayout{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(layout{}, coroutineLayout{}, greenletLayout{})); diff != "" {
 		t.Error(diff)
 	}
 	for _, later := range []struct {
@@ -111,7 +112,7 @@ func TestDescription(t *testing.T) {
 		if err != nil || version != (Version{3, int(later.number >> 16 & 0xff)}) {
 			t.Fatalf("%v, %v", version, err)
 		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(layout{}, coroutineLayout{})); diff != "" {
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(layout{}, coroutineLayout{}, greenletLayout{})); diff != "" {
 			t.Errorf("%v: %s", version, diff)
 		}
 	}
@@ -208,5 +209,6 @@ func FuzzMemory(f *testing.F) {
 		if l.coroutine.frame != 0 {
 			p.suspended(8)
 		}
+		p.switched(8)
 	})
 }

@@ -31,6 +31,7 @@ type Process struct {
 	codeType uint64 // address of PyCode_Type
 	// The address of PyCoro_Type, 0 where the symbol is missing, and the process's directory in /proc.
 	coroutineType uint64
+	frameType     uint64 // that of PyFrame_Type
 	dir           string
 
 	codes  map[uint64]*code
@@ -93,9 +94,10 @@ func versionOf(base string) (v Version) {
 // find looks up where the interpreter's data lie, and how they are laid out.
 func (p *Process) find(f memory.File) error {
 	const runtime, codeType, version = "_PyRuntime", "PyCode_Type", "Py_Version" // the last since 3.11
-	const coroutineType = "PyCoro_Type"
+	const coroutineType, frameType = "PyCoro_Type", "PyFrame_Type"
 	at, err := f.Symbols(func(name string) bool {
-		return name == runtime || name == codeType || name == version || name == coroutineType
+		return name == runtime || name == codeType || name == version || name == coroutineType ||
+			name == frameType
 	}, runtime, codeType)
 	if err != nil {
 		return err
@@ -103,7 +105,7 @@ func (p *Process) find(f memory.File) error {
 	if at[runtime] == 0 || at[codeType] == 0 {
 		return ErrNone
 	}
-	p.runtime, p.codeType, p.coroutineType = at[runtime], at[codeType], at[coroutineType]
+	p.runtime, p.codeType, p.coroutineType, p.frameType = at[runtime], at[codeType], at[coroutineType], at[frameType]
 	return p.choose(at[version])
 }
 

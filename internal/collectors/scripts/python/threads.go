@@ -85,11 +85,17 @@ func (p *Process) Stack(t Thread) ([]Call, error) {
 	return calls, err
 }
 
-func (p *Process) stack(t Thread) ([]Call, error) {
-	frame, err := p.read.Word(t.frame)
+// innermost gives the address of a thread's innermost frame; 0 where it runs no function of a script.
+func (p *Process) innermost(t Thread) (frame uint64, err error) {
+	frame, err = p.read.Word(t.frame)
 	if err == nil && p.layout.isCFrame && frame != 0 {
 		frame, err = p.read.Word(frame + p.layout.inCFrame)
 	}
+	return frame, err
+}
+
+func (p *Process) stack(t Thread) ([]Call, error) {
+	frame, err := p.innermost(t)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,130 @@
+package python
+
+import (
+	"encoding/binary"
+	"regexp"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/memory"
+)
+
+// greenletFile matches the library that gevent and eventlet are made with.
+var greenletFile = regexp.MustCompile(`^_greenlet\..*\.so$`)
+
+// A greenletLayout is how the outermost frame of a greenlet that was switched away from is found: it is kept by an
+// object (PyFrameObject), which the switch makes of it.
+type greenletLayout struct {
+	// frame is where that object has the address of the frame; 0 where it is the frame itself, until 3.10.
+	frame uint64
+	// owner is where a frame says whose it is; a thread's is 0 (enum _frameowner). Until 3.10 a byte at runs says that
+	// a frame runs.
+	owner uint64
+	runs  uint64
+	byte  byte
+}
+
+// HasGreenlets tells whether the program uses greenlets, of which each has a stack of its own, and they can be found.
+func (p *Process) HasGreenlets() bool {
+	files, err := memory.Files(p.dir, greenletFile.MatchString)
+	return err == nil && len(files) > 0 && p.frameType != 0 && p.layout.greenlet != greenletLayout{}
+}
+
+// Greenlets finds the stacks of greenlets that another one was switched to. They are in no list, and the object has
+// another form in each version of the library; but a frame that belongs to a thread, runs, and is on no thread's stack
+// is one of theirs. whole is false where there was more memory than is searched.
+func (p *Process) Greenlets() (list []Coroutine, whole bool, err error) {
+	running := map[uint64]bool{}
+	if err := p.onThreads(running); err != nil {
+		return nil, false, err
+	}
+	found, whole, err := memory.Search(p.read, p.dir, []uint64{p.frameType}, typeOffset, p.switched)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := p.onThreads(running); err != nil { // those that were switched to meanwhile
+		return nil, false, err
+	}
+	inner, stacks := map[uint64]bool{}, map[uint64][]Call{}
+	for _, frame := range found {
+		if running[frame] {
+			continue
+		}
+		calls, frames := p.chain(frame)
+		stacks[frame] = calls
+		for _, f := range frames[min(1, len(frames)):] { // it was called from there
+			inner[f] = true
+		}
+	}
+	for frame, calls := range stacks {
+		if !inner[frame] && len(calls) > 0 {
+			list = append(list, Coroutine{Address: frame, Calls: calls})
+		}
+	}
+	return list, whole, nil
+}
+
+// onThreads adds the frames that threads run.
+func (p *Process) onThreads(frames map[uint64]bool) error {
+	threads, err := p.Threads(func(int) bool { return true })
+	if err != nil {
+		return err
+	}
+	for _, t := range threads {
+		frame, err := p.innermost(t)
+		if err != nil {
+			continue // it has ended
+		}
+		_, list := p.chain(frame)
+		for _, f := range list {
+			frames[f] = true
+		}
+	}
+	return nil
+}
+
+// chain gives the calls from a frame on, the innermost first, with the addresses of their frames, as far as they can be
+// read: what of a stack lies in that of C is away while its greenlet is (until it is switched to).
+func (p *Process) chain(frame uint64) (calls []Call, frames []uint64) {
+	p.block.bytes = p.block.bytes[:0]
+	for range maxDepth {
+		if frame == 0 {
+			break
+		}
+		b, err := p.frameAt(frame)
+		if err != nil {
+			break
+		}
+		frames = append(frames, frame)
+		call, own, err := p.call(b)
+		if err != nil {
+			break
+		}
+		if !own {
+			calls = append(calls, call)
+		}
+		frame = binary.LittleEndian.Uint64(b[p.layout.previous:])
+	}
+	return calls, frames
+}
+
+// switched reads the frame that an object is of; ok is false where it is no thread's that runs.
+func (p *Process) switched(at uint64) (frame uint64, ok bool) {
+	const head = 120 // of the object, which until 3.10 is the frame
+	var b [head]byte
+	if p.read(at, b[:]) != nil {
+		return 0, false
+	}
+	if n := binary.LittleEndian.Uint64(b[:]); n == 0 || n > 1<<32 { // see suspended
+		return 0, false
+	}
+	g := &p.layout.greenlet
+	if g.frame == 0 {
+		return at, b[g.runs] == g.byte
+	}
+	frame = binary.LittleEndian.Uint64(b[g.frame:])
+	var f [frameSize]byte
+	if frame == 0 || p.read(frame, f[:]) != nil || f[g.owner] != 0 {
+		return 0, false
+	}
+	_, own, err := p.call(f[:])
+	return frame, err == nil && !own
+}
