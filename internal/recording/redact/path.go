@@ -38,7 +38,8 @@ var (
 	waitingPackages = []string{
 		"redis", "sqlalchemy", "psycopg", "psycopg2", "psycopg_pool", "pymysql", "urllib3", "gunicorn", "uvicorn",
 		"waitress", "cheroot", "flask", "django", "werkzeug", "starlette", "anyio", "asgiref", "celery", "billiard",
-		"rq", "dramatiq", "huey", "apscheduler",
+		"rq", "dramatiq", "huey", "apscheduler", "kombu", "gevent", "eventlet", "twisted", "aiohttp", "asyncpg",
+		"aiomysql", "httpcore", "hypercorn", "mysql",
 	}
 	// where a Python has packages that were installed
 	installed = []string{"site-packages", "dist-packages"}

@@ -15,11 +15,11 @@ var greenletFile = regexp.MustCompile(`^_greenlet\..*\.so$`)
 type greenletLayout struct {
 	// frame is where that object has the address of the frame; 0 where it is the frame itself, until 3.10.
 	frame uint64
-	// owner is where a frame says whose it is; a thread's is 0 (enum _frameowner). Until 3.10 a byte at runs says that
-	// a frame runs.
+	// owner is where a frame says whose it is; a thread's is 0 (enum _frameowner). Until 3.10 the byte at runs has a
+	// value in a frame that runs.
 	owner uint64
 	runs  uint64
-	byte  byte
+	value byte
 }
 
 // HasGreenlets tells whether the program uses greenlets, of which each has a stack of its own, and they can be found.
@@ -118,7 +118,7 @@ func (p *Process) switched(at uint64) (frame uint64, ok bool) {
 	}
 	g := &p.layout.greenlet
 	if g.frame == 0 {
-		return at, b[g.runs] == g.byte
+		return at, b[g.runs] == g.value
 	}
 	frame = binary.LittleEndian.Uint64(b[g.frame:])
 	var f [frameSize]byte

@@ -91,11 +91,11 @@ func layoutOf(v Version) (layout, bool) {
 	switch v.Minor {
 	case 8, 9:
 		l.coroutine = coroutineLayout{frame: 16, away: true, top: 72, isAddress: true}
-		l.greenlet = greenletLayout{runs: 116, byte: 1} // f_executing
+		l.greenlet = greenletLayout{runs: 116, value: 1} // f_executing
 	case 10:
 		l.instruction, l.table = 96, linePairs
 		l.coroutine = coroutineLayout{frame: 16, away: true, state: 108, first: -1, last: -1, top: 80, stack: 64}
-		l.greenlet = greenletLayout{runs: 108, byte: 0} // f_state is FRAME_EXECUTING
+		l.greenlet = greenletLayout{runs: 108, value: 0} // f_state is FRAME_EXECUTING
 	case 11:
 		l.interpreters, l.threads, l.threadID, l.nativeID = 40, 16, 152, 160
 		l.frame, l.isCFrame, l.inCFrame = 56, true, 8
