@@ -34,6 +34,9 @@ const (
 // outcomes are the numbers that an outcome is told by.
 var outcomes = []string{"requests", "errors", "request_p50", "request_p99"}
 
+// requestTimes are the numbers that say how long requests take.
+var requestTimes = []string{"request_p50", "request_p99", "exchange_p50", "exchange_p99"}
+
 // How many times more or fewer requests are another load.
 const (
 	loadMatters = 1.5 // less of it changes what a request costs by less than runs differ
@@ -74,7 +77,7 @@ func (d *Data) judgeOutcome(b, a *reading) {
 // demoteTimes takes the times of requests out of account where they may go with the load, or with who got no answer.
 func (d *Data) demoteTimes(grew float64, certain bool) {
 	failed := d.result("errors")
-	for _, name := range []string{"request_p50", "request_p99", "exchange_p50", "exchange_p99"} {
+	for _, name := range requestTimes {
 		switch r := d.result(name); {
 		case failed == Worse || failed == Improved:
 			d.demote("only what was answered has a time", name)
@@ -238,7 +241,7 @@ func (d *Data) perhapsLoad(asked float64) {
 	if math.Abs(asked) <= math.Log(loadMatters) {
 		return
 	}
-	for _, name := range []string{"request_p50", "request_p99", "exchange_p50", "exchange_p99"} {
+	for _, name := range requestTimes {
 		if d.result(name) == contrary(asked) {
 			d.demote("the load may differ", name)
 			d.perhaps = true

@@ -316,8 +316,11 @@ func (d *Data) fullCPUs() string {
 
 // hottest is what the rule for hot code has to say of a target, where that is no fault; "" without.
 func (d *Data) hottest() string {
+	if d.wholeHost() {
+		return ""
+	}
 	for _, f := range d.Findings {
-		if !d.wholeHost() && f.Role == Note && f.Check == "hot-code" {
+		if f.Role == Note && f.Check == "hot-code" {
 			what, _, _ := strings.Cut(f.Summary, "; ") // what is full has been said
 			return "; " + what
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // byNobodysDesign are what coroutines wait for that no long poll does: one of the program's own, which others have, or
@@ -124,14 +123,13 @@ func coroutines(w *evidence.Waiting, what string, hits []evidence.Hit) quantity.
 
 // coroutineName is what people call the samples of the profile.
 func coroutineName(w *evidence.Waiting) string {
-	has := func(part string) bool {
-		return slices.ContainsFunc(w.Frames, func(f stacks.Frame) bool { return strings.Contains(f.Name, part) })
-	}
-	switch {
-	case has("JS:"):
-		return "async functions"
-	case has("/gevent/"), has("/eventlet/"):
-		return "greenlets"
+	for _, f := range w.Frames {
+		switch {
+		case strings.HasPrefix(f.Name, "JS:"):
+			return "async functions"
+		case strings.Contains(f.Name, "/gevent/"), strings.Contains(f.Name, "/eventlet/"):
+			return "greenlets"
+		}
 	}
 	return "coroutines"
 }

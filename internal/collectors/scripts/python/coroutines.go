@@ -31,9 +31,7 @@ type suspended struct {
 }
 
 // KnowsCoroutines tells whether coroutines can be found: not without the symbol of their type.
-func (p *Process) KnowsCoroutines() bool {
-	return p.coroutineType != 0 && p.layout.coroutine.frame != 0
-}
+func (p *Process) KnowsCoroutines() bool { return p.coroutineType != 0 }
 
 // Coroutines finds the coroutines that stand at an await, by a search of the interpreter's memory for their type: they
 // are in no list but the collector's, which would have to be followed object by object. whole is false where there was
@@ -72,16 +70,11 @@ func chainOf(found map[uint64]suspended, at uint64) []Call {
 // suspended reads a coroutine; ok is false of what is none, or does not stand at an await.
 func (p *Process) suspended(at uint64) (c suspended, ok bool) {
 	var b [coroutineSize]byte
-	if p.read(at, b[:]) != nil {
-		return c, false
-	}
-	l := &p.layout
-	// Of memory that was given back the number of references is an address, or zero (pymalloc).
-	if n := binary.LittleEndian.Uint64(b[:]); n == 0 || n > 1<<32 {
+	if p.read(at, b[:]) != nil || !isObject(b[:]) {
 		return c, false
 	}
 	frame, at, ok := p.frameOf(at, b[:])
-	if !ok || !l.stands(b[:], frame) {
+	if !ok || !p.layout.stands(b[:], frame) {
 		return c, false
 	}
 	top, ok := p.topOf(at, frame)
@@ -96,6 +89,13 @@ func (p *Process) suspended(at uint64) (c suspended, ok bool) {
 	awaits, err := p.read.Word(top)
 	c.awaits = awaits &^ 7 // from 3.14 on the lowest bits are marks (_PyStackRef)
 	return c, err == nil
+}
+
+// isObject tells an object from memory that was given back, whose number of references is an address, or zero
+// (pymalloc).
+func isObject(b []byte) bool {
+	n := binary.LittleEndian.Uint64(b)
+	return n != 0 && n <= 1<<32
 }
 
 // frameOf gives the frame of a coroutine, and its address.

@@ -25,7 +25,7 @@ type greenletLayout struct {
 // HasGreenlets tells whether the program uses greenlets, of which each has a stack of its own, and they can be found.
 func (p *Process) HasGreenlets() bool {
 	files, err := memory.Files(p.dir, greenletFile.MatchString)
-	return err == nil && len(files) > 0 && p.frameType != 0 && p.layout.greenlet != greenletLayout{}
+	return err == nil && len(files) > 0 && p.frameType != 0
 }
 
 // Greenlets finds the stacks of greenlets that another one was switched to. They are in no list, and the object has
@@ -84,25 +84,12 @@ func (p *Process) onThreads(frames map[uint64]bool) error {
 // chain gives the calls from a frame on, the innermost first, with the addresses of their frames, as far as they can be
 // read: what of a stack lies in that of C is away while its greenlet is (until it is switched to).
 func (p *Process) chain(frame uint64) (calls []Call, frames []uint64) {
-	p.block.bytes = p.block.bytes[:0]
-	for range maxDepth {
-		if frame == 0 {
-			break
-		}
-		b, err := p.frameAt(frame)
-		if err != nil {
-			break
-		}
-		frames = append(frames, frame)
-		call, own, err := p.call(b)
-		if err != nil {
-			break
-		}
+	_ = p.walk(frame, func(at uint64, c Call, own bool) { // what was read before an error is right
+		frames = append(frames, at)
 		if !own {
-			calls = append(calls, call)
+			calls = append(calls, c)
 		}
-		frame = binary.LittleEndian.Uint64(b[p.layout.previous:])
-	}
+	})
 	return calls, frames
 }
 
@@ -110,10 +97,7 @@ func (p *Process) chain(frame uint64) (calls []Call, frames []uint64) {
 func (p *Process) switched(at uint64) (frame uint64, ok bool) {
 	const head = 120 // of the object, which until 3.10 is the frame
 	var b [head]byte
-	if p.read(at, b[:]) != nil {
-		return 0, false
-	}
-	if n := binary.LittleEndian.Uint64(b[:]); n == 0 || n > 1<<32 { // see suspended
+	if p.read(at, b[:]) != nil || !isObject(b[:]) {
 		return 0, false
 	}
 	g := &p.layout.greenlet

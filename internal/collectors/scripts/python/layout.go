@@ -54,7 +54,7 @@ type layout struct {
 // A coroutineLayout is where a coroutine (PyCoroObject) has its frame, and what that awaits: the value on top of its
 // stack.
 type coroutineLayout struct {
-	frame uint64 // in the object: the frame itself, or its address; 0 where that is not known
+	frame uint64 // in the object: the frame itself, or its address
 	away  bool   // it is the address
 
 	// The state of the frame, in the object or, where the frame is away, in the frame. It stands at an await in those
@@ -156,17 +156,16 @@ func describedLayout(text []byte) (layout, Version, error) {
 		state: word(bytesAt + 4), length: word(bytesAt + 5), ascii: word(bytesAt + 6),
 	}
 	l.greenlet = greenletLayout{frame: 24, owner: l.owner} // the first is in no description: offsetof() of 3.13 to 3.15
-	unicode, collector := bytesAt+3, 2
+	behind := bytesAt + 3                                  // the bytes: strings and the collector, and then generators
 	switch v.Minor {
 	case 13: // not in the description: offsetof() of 3.13.0
 		l.coroutine = inlineCoroutine(72)
 		l.coroutine.first = -2
 	case 14:
-		l.coroutine = describedCoroutine(word, frame, unicode+4+collector)
+		l.coroutine = describedCoroutine(word, frame, behind+4+2)
 		l.coroutine.first, l.coroutine.last = -2, -1
 	case 15:
-		collector = 5
-		l.coroutine = describedCoroutine(word, frame, unicode+5+collector)
+		l.coroutine = describedCoroutine(word, frame, behind+5+5)
 		l.coroutine.first, l.coroutine.last = 1, 3
 		l.coroutine.above = 1 // the index of an iterator that is none of Python's (Python/bytecodes.c: SEND)
 	}

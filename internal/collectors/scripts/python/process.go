@@ -29,10 +29,10 @@ type Process struct {
 	layout   layout
 	runtime  uint64 // address of _PyRuntime
 	codeType uint64 // address of PyCode_Type
-	// The address of PyCoro_Type, 0 where the symbol is missing, and the process's directory in /proc.
-	coroutineType uint64
-	frameType     uint64 // that of PyFrame_Type
-	dir           string
+	// The addresses of PyCoro_Type and PyFrame_Type, 0 where the symbol is missing.
+	coroutineType, frameType uint64
+
+	dir string // of the process in /proc
 
 	codes  map[uint64]*code
 	tables int // bytes that the lines of codes take

@@ -100,25 +100,37 @@ func (p *Process) stack(t Thread) ([]Call, error) {
 		return nil, err
 	}
 	var calls []Call
+	err = p.walk(frame, func(_ uint64, c Call, own bool) {
+		if !own {
+			calls = append(calls, c)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return calls, nil
+}
+
+// walk gives the frames from one on, the innermost first: the address of each, what it runs, and whether it is the
+// interpreter's own.
+func (p *Process) walk(frame uint64, do func(at uint64, c Call, own bool)) error {
 	p.block.bytes = p.block.bytes[:0]
 	for range maxDepth {
 		if frame == 0 {
-			return calls, nil
+			return nil
 		}
 		b, err := p.frameAt(frame)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		call, own, err := p.call(b)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if !own {
-			calls = append(calls, call)
-		}
+		do(frame, call, own)
 		frame = binary.LittleEndian.Uint64(b[p.layout.previous:])
 	}
-	return calls, nil
+	return nil
 }
 
 // blockSize is what is read at once where frames lie side by side, one to two hundred bytes each: a system call takes
