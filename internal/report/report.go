@@ -303,15 +303,24 @@ func (d *Data) fullCPUs() string {
 		return ""
 	}
 	sum, names, verb := 0.0, []string{}, "has"
-	for _, x := range c.List[:min(len(c.List), namedConsumers)] { // the first is the greatest
-		sum += x.CPUs
-		if names = append(names, evidence.ConsumerName(x)); sum >= mostOf*c.Busy {
+	for i, x := range c.List[:min(len(c.List), namedConsumers)] { // the first is the greatest
+		if i > 0 && x.CPUs < leastOf*c.CPUs {
 			break
 		}
-		verb = "have"
+		sum += x.CPUs
+		if names = append(names, evidence.ConsumerName(x)); len(names) > 1 {
+			verb = "have"
+		}
+		if sum >= mostOf*c.Busy {
+			break
+		}
 	}
-	return fmt.Sprintf("The CPUs are full: %s %s %s of %s%s. ", strings.Join(names, " and "), verb, cpusNumber(sum),
-		cpusText(c.CPUs), d.hottest())
+	rest := ""
+	if c.Unaccounted > sum {
+		rest = fmt.Sprintf(", and processes that started and ended meanwhile have %s", cpusNumber(c.Unaccounted))
+	}
+	return fmt.Sprintf("The CPUs are full: %s %s %s of %s%s%s. ", strings.Join(names, " and "), verb, cpusNumber(sum),
+		cpusText(c.CPUs), rest, d.hottest())
 }
 
 // hottest is what the rule for hot code has to say of a target, where that is no fault; "" without.
@@ -328,9 +337,11 @@ func (d *Data) hottest() string {
 	return ""
 }
 
-// Of those who fill the CPUs as many are named as have most of the time, but no more than a sentence holds.
+// Of those who fill the CPUs as many are named as have most of the time, but no more than a sentence holds, and nobody
+// who has a crumb of it.
 const (
 	mostOf         = 0.8
+	leastOf        = 0.1
 	namedConsumers = 3
 )
 

@@ -66,10 +66,16 @@ func TestBusy(t *testing.T) {
 	}
 	d.Verdict.Fine = 90
 	d.Verdict.decide(d)
-	const want = "The CPUs are full: python3 (pid 4021) and short-lived true, most started by sh (pid 812) and sh " +
-		"(pid 812) have 1.5 of 2 CPUs; search takes 98 % of the CPU time. "
+	const want = "The CPUs are full: python3 (pid 4021) and short-lived true, most started by sh (pid 812) have " +
+		"1.45 of 2 CPUs; search takes 98 % of the CPU time. "
 	if got := d.Verdict.Summary; !strings.HasPrefix(got, want) || d.Heading() != "busy, no bottleneck found" {
 		t.Errorf("%s: %q, want %q", d.Heading(), got, want)
+	}
+	d.Consumers.List, d.Consumers.Unaccounted = d.Consumers.List[2:], 1.7
+	d.Verdict.decide(d)
+	const rest = "sh (pid 812) has 0.05 of 2 CPUs, and processes that started and ended meanwhile have 1.7"
+	if !strings.Contains(d.Verdict.Summary, rest) {
+		t.Errorf("%q, want %q", d.Verdict.Summary, rest)
 	}
 	d.Consumers.Busy = 1.5
 	d.Verdict.decide(d)
