@@ -105,10 +105,6 @@ func Causes() check.Causes {
 			Cause: "pool-exhausted", Effect: "few-connections",
 			Why: "the pool lends no more than these connections",
 		},
-		{
-			Cause: "event-loop-blocked", Effect: "few-connections",
-			Why: "a loop that waits for an answer asks for nothing else meanwhile",
-		},
 		{Cause: "pool-exhausted", Effect: "held-requests", Why: "they wait inside it for what is lent out"},
 		{Cause: "lock-contention", Effect: "held-requests", Why: "they wait inside it for the lock"},
 		{Cause: "queue-bound", Effect: "held-requests", Why: "they wait inside it for room in the queue"},

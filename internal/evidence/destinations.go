@@ -233,6 +233,66 @@ func DestinationRTT(p *check.Pass, destination string) (rtt quantity.Value, ok b
 	return quantity.Of("round trip", series.Median(series.Values(s.Points)), quantity.Seconds), true
 }
 
+// An Answer is how long a destination takes to answer, and what of it is the way there and back.
+type Answer struct {
+	Takes quantity.Value // seconds, median
+	Line  quantity.Value // seconds, a round trip
+	Share quantity.Value // of the line
+}
+
+// slowestACK is the longest that a peer keeps an acknowledgement back to send it with its answer, in seconds: 40 ms
+// (TCP_DELACK_MIN of Linux 6.18, include/net/tcp.h) and a tick. The shortest round trip of a connection of some minutes
+// may be that, and no line.
+const slowestACK = 0.05
+
+// AtOnce reports whether the destination answers at once, so that the line is what takes the time.
+func (a Answer) AtOnce() bool { return a.Share.Number() >= mostlyLine && a.Line.Number() >= longLine }
+
+const (
+	// mostlyLine is the line's part of an answer from which on less than half of that is left for the destination;
+	// times are known to a sixteenth.
+	mostlyLine = 0.7
+	// longLine is a round trip in seconds: within a host or a rack it takes less.
+	longLine = 0.001
+)
+
+// AnswerOf gives it of a destination that the target asks. ok is false where answers were not timed, or the line is not
+// known for sure: by handshakes in the window, or by round trips that are longer than [slowestACK].
+func AnswerOf(p *check.Pass, destination string) (a Answer, ok bool) {
+	line := lineTo(p, destination)
+	for _, e := range *check.Shared(p, readExchanges) {
+		if e.Side == "client" && e.Endpoint == destination && e.Count >= leastTimed && line > 0 && e.P50 > 0 {
+			a.Takes = quantity.Of("time from a request to its answer, median", e.P50, quantity.Seconds)
+			a.Line = quantity.Of("round trip to "+destination, line, quantity.Seconds)
+			a.Share = a.Line.Per(a.Takes).Named("share of the line in this")
+			return a, true
+		}
+	}
+	return a, false
+}
+
+// lineTo is the round trip to a destination in seconds, 0 where it is not known.
+func lineTo(p *check.Pass, destination string) (seconds float64) {
+	for _, f := range ClientFlows(p) {
+		if f.Destination == destination && f.connects > 0 { // lost SYNs are in the mean
+			seconds = f.Handshake().Number()
+		}
+	}
+	s, ok := First(p.Gauge(metric.DestinationMin, "destination", destination))
+	if !ok {
+		return seconds
+	}
+	if least := slices.Min(series.Values(s.Points)); seconds > least || seconds == 0 && least > slowestACK {
+		seconds = least
+	}
+	return seconds
+}
+
+// AnswerMetrics is what [AnswerOf] reads.
+func AnswerMetrics() []metric.Metric {
+	return append(FlowUses(), metric.DestinationMin, metric.ExchangeDurations, metric.ExchangesCounted)
+}
+
 // OfTarget reports whether a process of the target holds connections to the destination, or nobody is known to.
 func OfTarget(p *check.Pass, destination string) bool {
 	owners := p.Gauge(metric.DestinationOwner, "destination", destination)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
@@ -187,6 +188,33 @@ func AskingConnections(p *check.Pass) quantity.Value {
 	}
 	return quantity.Of("connections that wait for an answer, mean", n, quantity.Connections)
 }
+
+// ShortOfThreads reports whether requests wait for a thread, and not for a connection: each connection in use has a
+// thread of its own, which waits for its answer, and who waits for a connection of a pool would be seen beside them, as
+// a thread that waits for others. An event loop has no such threads.
+func ShortOfThreads(p *check.Pass, l *ledger.Ledger) bool {
+	r, ok := RequestsOf(p)
+	if !ok || l.Window <= 0 {
+		return false
+	}
+	answers, queue := 0.0, 0.0
+	for _, pool := range l.Pools {
+		if pool.Parts[ledger.Answer] == 0 {
+			continue
+		}
+		answers += pool.Parts[ledger.Answer]
+		for _, place := range pool.Places {
+			queue += place.Queued(l.Window)
+		}
+	}
+	asking := AskingConnections(p).Number()
+	inside := r.InProgress.Number() - asking
+	return answers > 0 && answers >= ownThread*asking*l.Window && queue < leastOwned*inside*l.Window
+}
+
+// ownThread is the part of the connections in use that have a thread from where on all do: both are means of a few
+// looks, and a look at a thread finds it between two answers now and then.
+const ownThread = 0.8
 
 // A HeldRequests is what becomes of the requests in progress.
 type HeldRequests struct {

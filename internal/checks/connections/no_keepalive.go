@@ -87,7 +87,7 @@ Disproved if the requests of one connection are many (access log: requests per c
 		metric.DestinationRTT, metric.WallProfileSamples, metric.GoroutineProfileSamples,
 		metric.ScriptWallProfileSamples, metric.GoRuntime, metric.ListenerOwes, metric.ListenerQueue,
 		metric.TargetListenPorts, metric.ProcessCPU,
-	}, evidence.FlowUses(), evidence.RequestMetrics()),
+	}, evidence.AnswerMetrics(), evidence.RequestMetrics()),
 	Params: []*check.Param{
 		paramKeepaliveRate, paramKeepaliveSegments, paramKeepaliveTurns, paramKeepaliveCeiling, paramKeepaliveKernel,
 		paramKeepaliveBusy, paramKeepaliveOpening, paramKeepaliveRequest, paramKeepaliveTrip, paramKeepaliveWait,
@@ -194,14 +194,30 @@ func accuse(p *check.Pass) {
 			slow.tell(p, &f)
 		}
 		if waits {
-			f.Severity = check.Warning
-			f.Evidence = append(f.Evidence, handshake)
-			f.Summary += fmt.Sprintf("; each is open for %s, and %s of this is the handshake", sums[d].Life().Text(),
-				handshake.Text())
+			tellHandshake(p, &f, sums[d], handshake, turns)
 		}
 		p.Report(f)
 	}
 }
+
+// tellHandshake makes it a warning that the handshake is much of the time for which a connection is open. Where the
+// destination answers at once, the other round trips are of the same line.
+func tellHandshake(p *check.Pass, f *check.Finding, flow *evidence.ClientFlow, handshake, turns quantity.Value) {
+	f.Severity = check.Warning
+	f.Evidence = append(f.Evidence, handshake)
+	f.Summary += fmt.Sprintf("; each is open for %s, and %s of this is the handshake", flow.Life().Text(),
+		handshake.Text())
+	if turns.Number() > aLogin {
+		f.Summary += ", and as much again each round trip of TLS or of a login"
+	}
+	if a, ok := evidence.AnswerOf(p, flow.Destination); ok && a.AtOnce() {
+		f.Facts = append(f.Facts, evidence.OpenedInRequests)
+	}
+}
+
+// aLogin is the requests of a connection from which on some of them were no request: a mean of 1.5 is two of half of
+// the connections.
+const aLogin = 1.5
 
 // An opening is that threads wait while connections to a destination are opened or closed, for several round trips
 // where TLS and a login follow the handshake.
@@ -228,7 +244,7 @@ func openingOf(p *check.Pass) *opening {
 	o.threads, o.share = w.Opening()
 	p.Read(o.threads)
 	if _, serves := evidence.RequestsOf(p); serves {
-		if !evidence.Noticed(p, &check.Finding{}, o.threads, paramKeepaliveRequest) {
+		if !evidence.Noticed(p, &check.Finding{}, o.threads, paramKeepaliveRequest) && !o.overLine(p) {
 			return nil
 		}
 	} else if o.share.Below(p.Param(paramKeepaliveOpening)) ||
@@ -236,6 +252,18 @@ func openingOf(p *check.Pass) *opening {
 		return nil
 	}
 	return o
+}
+
+// overLine reports whether requests wait for the network for most of their time, to open and close connections for most
+// of that, and the destination answers at once: the other round trips are of the same line.
+func (o *opening) overLine(p *check.Pass) bool {
+	a, ok := evidence.AnswerOf(p, o.destination)
+	if !ok || !a.AtOnce() || o.share.Below(p.Param(paramKeepaliveOpening)) {
+		return false
+	}
+	network := quantity.Of("threads that wait for the network, mean", o.threads.Number()/o.share.Number(),
+		quantity.Threads)
+	return evidence.Noticed(p, &check.Finding{}, network, paramKeepaliveRequest)
 }
 
 // tell makes it a warning.

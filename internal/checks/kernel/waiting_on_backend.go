@@ -56,11 +56,16 @@ requests to a destination have none.
 
 Waiting alone is a fact; it is a warning when hardly a thread of the pool is
 idle, so that the next request has none, or when requests take long enough to
-be noticed and as many of them are in progress as threads wait.
+be noticed and as many of them are in progress as threads wait. Where twice as
+many and more are in progress, and no thread waits for a connection, they wait
+for a thread, and the check says so.
 
 A thread that is in a client and runs does not wait: a JSON reader at work was
 once taken for a slow network for weeks, because each thread dump had read() in
 it. The check says so where threads of a client run most of the time.
+
+Where an answer takes hardly longer than the round trip, the destination is not
+slow: the line is long, and what helps is to make fewer round trips.
 
 Fix: find why the destination is slow; set timeouts, ask it less often or at
 the same time, bound what waits (bulkhead). Won't help: more threads; they wait
@@ -68,13 +73,13 @@ there, too, and load it more. Disproof: the destination answers in less time
 than the threads wait (tcpdump, its own logs).`,
 	URL:   "https://www.brendangregg.com/tsamethod.html",
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
-	Uses: append([]metric.Metric{
+	Uses: slices.Concat([]metric.Metric{
 		metric.WallProfileSamples, metric.ProcessCPU, metric.JVMInfo,
 		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU,
 		metric.ThreadRunDelay,
 		metric.ThreadWaitTime, metric.ThreadWaits, metric.OffCPUProfileSamples,
 		metric.DestinationAsked, metric.DestinationOwner,
-	}, evidence.RequestMetrics()...),
+	}, evidence.RequestMetrics(), evidence.AnswerMetrics()),
 	Params: []*check.Param{backendShare, backendWaiters, backendFull, backendRuns, backendRequest},
 	Run:    runWaitingOnBackend,
 }
@@ -218,7 +223,7 @@ func (c *clientPool) finding(p *check.Pass, w *evidence.Waiting, threads, share 
 			Effect: fmt.Sprintf("time in the client from %s to below %s of the work", share.Text(),
 				p.Param(backendShare).Text()),
 		}},
-		Placebos: []string{"More threads: they wait there, too, and load the destination more."},
+		Placebos: []string{moreThreads},
 		Disproof: "the destination answers in less time than the threads wait (its own log, tcpdump).",
 		Doubts:   doubts,
 	}
@@ -233,14 +238,67 @@ func (c *clientPool) finding(p *check.Pass, w *evidence.Waiting, threads, share 
 		f.Notes = append(f.Notes, fmt.Sprintf("%s of it at %s: %s", evidence.PartText(x.Value, c.waits.Value), x.Name(),
 			strings.Join(x.Path, " ← ")))
 	}
-	f.Notes = append(append(f.Notes, destinationNotes(p, w, c.waitsAt)...), note)
+	destinations := destinationsOf(p, w, c.waitsAt)
+	f.Notes = append(append(f.Notes, destinationNotes(destinations)...), note)
 	if occupied.AtLeast(p.Param(backendFull)) {
 		f.Severity = check.Warning
 	}
-	evidence.Noticed(p, &f, threads, backendRequest)
-	evidence.WithoutThreads(p, &f, threads.Number())
+	noticed(p, &f, threads)
+	if len(destinations) == 0 || !overLine(p, &f, destinations[0].On) {
+		evidence.WithoutThreads(p, &f, threads.Number())
+	}
 	return f
 }
+
+// overLine says so where the destination answers at once, and the line takes the time.
+func overLine(p *check.Pass, f *check.Finding, destination string) bool {
+	a, ok := evidence.AnswerOf(p, destination)
+	if !ok || !a.AtOnce() {
+		return false
+	}
+	f.Summary += fmt.Sprintf("; it answers at once: of %s, the line takes %s", a.Takes.Text(), a.Line.Text())
+	f.Evidence = append(f.Evidence, a.Takes, a.Line, a.Share)
+	f.Remedies = []check.Remedy{{
+		Action: "Make fewer round trips: keep connections open, ask for several things at once or at the same time, " +
+			"keep answers; or move nearer to it.",
+		Risk:   "an answer that is kept gets old",
+		Effect: "each round trip less takes " + a.Line.Text() + " off a request",
+	}}
+	f.Placebos = append(f.Placebos, "a faster "+destination+": it takes no time")
+	f.Disproof = "ping, or the time of connect() to it, shows that the line takes less."
+	return true
+}
+
+// moreThreads is what does not help, but where the requests wait for a thread.
+const moreThreads = "More threads: they wait there, too, and load the destination more."
+
+// noticed makes it a warning where who asks notices it, and says so where the program is short of threads by it.
+func noticed(p *check.Pass, f *check.Finding, threads quantity.Value) {
+	evidence.Noticed(p, f, threads, backendRequest)
+	l, ok := evidence.LedgerOf(p)
+	r, asked := evidence.RequestsOf(p)
+	if !ok || !asked || r.InProgress.Number() < manyMore*threads.Number() || threads.Number() < aPool ||
+		!evidence.ShortOfThreads(p, l) {
+		return
+	}
+	f.Summary += fmt.Sprintf("; %s are in progress, each takes %s and more: the others wait for a thread",
+		r.InProgress.Text(), r.Each.Text())
+	f.Evidence = append(f.Evidence, r.InProgress, r.Each)
+	f.Placebos = []string{"more connections: each thread has its own"}
+	f.Remedies = append(f.Remedies, check.Remedy{
+		Action: "If the destination is as fast as it can be, and can do more at once: more threads, as many as it " +
+			"can answer.",
+		Risk:   "if it cannot, its answers take longer by as much, and the requests wait there",
+		Effect: "threads at once from " + threads.Text() + " to what it can do",
+	})
+}
+
+const (
+	// manyMore requests than threads: most of the requests wait for one.
+	manyMore = 2
+	// aPool of threads: with fewer, one serves all, and that is its own rule (held-requests).
+	aPool = 2
+)
 
 // contradiction says that what looks like waiting is work.
 func (c *clientPool) contradiction(p *check.Pass, w *evidence.Waiting, runs, share quantity.Value) check.Finding {

@@ -32,7 +32,9 @@ func runLoopBackend(p *check.Pass, l *ledger.Ledger) bool {
 		if mean >= p.Param(backendWaiters).Number() && share.AtLeast(p.Param(backendShare)) {
 			f := loopFinding(p, destination, asked, share, r)
 			evidence.Noticed(p, &f, asked, backendRequest)
-			evidence.WithoutThreads(p, &f, asked.Number())
+			if !overLine(p, &f, destination) {
+				evidence.WithoutThreads(p, &f, asked.Number())
+			}
 			p.Report(f)
 		}
 	}

@@ -94,7 +94,7 @@ func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Val
 			Effect: fmt.Sprintf("time waited from %s to below %s of the work", share.Text(), p.Param(backendShare).
 				Text()),
 		}},
-		Placebos: []string{"More threads: they wait there, too, and load the destination more."},
+		Placebos: []string{moreThreads},
 		Disproof: "the destination answers in less time than the threads wait (its own log, tcpdump).",
 	}
 	if each, ok := waitOfEach(p, peer); ok {
@@ -106,8 +106,10 @@ func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Val
 	if occupied.AtLeast(p.Param(backendFull)) {
 		f.Severity = check.Warning
 	}
-	evidence.Noticed(p, &f, threads, backendRequest)
-	evidence.WithoutThreads(p, &f, threads.Number())
+	noticed(p, &f, threads)
+	if !overLine(p, &f, peer) {
+		evidence.WithoutThreads(p, &f, threads.Number())
+	}
 	return f
 }
 
@@ -127,15 +129,14 @@ func waitOfEach(p *check.Pass, peer string) (each quantity.Value, ok bool) {
 		As(quantity.Seconds).Named("a wait, mean"), true
 }
 
-// destinationNotes says for which destinations threads of a JVM waited, as the kernel sees it: their names are Java's,
-// the ids are the same.
-func destinationNotes(p *check.Pass, w *evidence.Waiting, hits []evidence.Hit) []string {
+// destinationsOf are those for which threads of a JVM waited, as the kernel sees it, the one waited for most first:
+// their names are Java's, the ids are the same.
+func destinationsOf(p *check.Pass, w *evidence.Waiting, hits []evidence.Hit) []*evidence.ThreadWait {
 	ids := map[string]bool{}
 	for _, h := range hits {
 		ids[strconv.Itoa(w.ThreadOf(h.Sample).ID)] = true
 	}
 	sums := map[string]*evidence.ThreadWait{}
-	total := 0.0
 	for _, t := range evidence.ThreadWaits(p) {
 		if !ids[t.TID] || t.On == "" || waitKind(&t) != hotcode.ForNetwork {
 			continue
@@ -145,10 +146,16 @@ func destinationNotes(p *check.Pass, w *evidence.Waiting, hits []evidence.Hit) [
 		}
 		sums[t.On].Seconds += t.Seconds
 		sums[t.On].Count += t.Count
+	}
+	return evidence.SortedBy(sums, func(t *evidence.ThreadWait) float64 { return t.Seconds })
+}
+
+func destinationNotes(list []*evidence.ThreadWait) []string {
+	var out []string
+	total := 0.0
+	for _, t := range list {
 		total += t.Seconds
 	}
-	var out []string
-	list := evidence.SortedBy(sums, func(t *evidence.ThreadWait) float64 { return t.Seconds })
 	for _, t := range list[:min(len(list), evidence.NamedCulprits)] {
 		out = append(out, fmt.Sprintf("destination %s: %s of the time that these threads are blocked for answers, "+
 			"%s each time", t.On,

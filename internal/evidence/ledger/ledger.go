@@ -597,6 +597,15 @@ func (p *Pool) Sum(is func(Place) bool) (largest Place, seconds float64) {
 	return largest, seconds
 }
 
+// Queued is how long threads wait there for a lock or a queue, in seconds, without those that stand there for all of
+// the window: nobody waits for these.
+func (p Place) Queued(window float64) float64 {
+	if p.Part != Futex && p.Part != Lock {
+		return 0
+	}
+	return max(0, p.Seconds-float64(p.Still)*window)
+}
+
 // StillText says how many threads stood at the place all the time, "" where none did.
 func (p Place) StillText() string {
 	if p.Still == 0 {
