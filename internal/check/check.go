@@ -195,6 +195,9 @@ type Finding struct {
 	// Promises are what numbers come to once it is gone, as far as the recording supports one: see [Finding.Promise].
 	Promises []Promise `json:"promises,omitempty"`
 
+	// Lead is what an answer begins with where no finding is a warning: the zero value is that there is no need to.
+	Lead Lead `json:"-"`
+
 	// Facts are those of its check's that hold by its numbers: that it makes most of the garbage.
 	Facts []Fact `json:"-"`
 
@@ -207,6 +210,13 @@ type Finding struct {
 
 	// ExplainedBy is the check and subject of the finding that this one is a consequence of; set by Run.
 	ExplainedBy string `json:"explained_by,omitempty"`
+}
+
+// A Lead is what is so remarkable in a finding that is no fault for sure that a reader wants to know it first.
+type Lead struct {
+	Heading string // "busy"
+	State   string // "thread 4021 (worker) is full"
+	Why     string // "sendmsg takes 89 % of the CPU time"
 }
 
 // A Mark is a call in a stack of a profile, as [recording.Recording.Ranked] gives it.

@@ -68,11 +68,15 @@ func (t *text) verdict() (f *Finding, shown int) {
 	return nil, 0
 }
 
-// Next is what to do where nothing was found: look inside what uses most of the CPU time of a host, or look again while
-// something is slow. It is "" where too little was assessed: then the summary says what would change that.
+// Next is what to do where nothing was found: read what is remarkable though no fault, look inside what uses most of
+// the CPU time of a host, or look again while something is slow. It is "" where too little was assessed: then the
+// summary says what would change that.
 func (d *Data) Next() string {
 	if d.Verdict.Result != NoBottleneck {
 		return ""
+	}
+	if f := d.leading(); f != nil {
+		return "perfdoctor checks explain " + f.Check
 	}
 	if !d.wholeHost() {
 		return "if it is slow at times, look then; --save well.zip keeps this look for perfdoctor compare"

@@ -285,7 +285,8 @@ func (v *Verdict) decide(d *Data) {
 		return
 	}
 	v.Result = NoBottleneck
-	v.Summary = d.fullCPUs() + fmt.Sprintf("%s ran for %s and found no fault", plural(assessed, "check"), window)
+	_, lead := d.lead()
+	v.Summary = lead + fmt.Sprintf("%s ran for %s and found no fault", plural(assessed, "check"), window)
 	if v.NotAssessed > 0 {
 		v.Summary += fmt.Sprintf("; %d could not run", v.NotAssessed)
 	}
@@ -295,8 +296,7 @@ func (v *Verdict) decide(d *Data) {
 // fullOf is the share of a host's CPUs from which on nothing is left for more work but pieces of moments.
 const fullOf = 0.95
 
-// fullCPUs says that the CPUs of the host are full, who has most of them, and what a target does with its part; ""
-// where they are not.
+// fullCPUs says that the CPUs of the host are full, and who has most of them; "" where they are not.
 func (d *Data) fullCPUs() string {
 	c := d.Consumers
 	if c == nil || len(c.List) == 0 || c.Busy < fullOf*c.CPUs {
@@ -319,23 +319,35 @@ func (d *Data) fullCPUs() string {
 	if c.Unaccounted > sum {
 		rest = fmt.Sprintf(", and processes that started and ended meanwhile have %s", cpusNumber(c.Unaccounted))
 	}
-	return fmt.Sprintf("The CPUs are full: %s %s %s of %s%s%s. ", strings.Join(names, " and "), verb, cpusNumber(sum),
-		cpusText(c.CPUs), rest, d.hottest())
+	return fmt.Sprintf("The CPUs are full: %s %s %s of %s%s", strings.Join(names, " and "), verb, cpusNumber(sum),
+		cpusText(c.CPUs), rest)
 }
 
-// hottest is what the rule for hot code has to say of a target, where that is no fault; "" without.
-func (d *Data) hottest() string {
-	if d.wholeHost() {
-		return ""
+// lead is what the answer begins with where no finding is a warning: the heading, and a sentence that says why; ""
+// where nothing is so remarkable.
+func (d *Data) lead() (heading, text string) {
+	full, f := d.fullCPUs(), d.leading()
+	switch {
+	case full != "" && f != nil && f.Lead.Heading == busy:
+		return busy, full + "; " + f.Lead.Why + ". "
+	case full != "":
+		return busy, full + ". "
+	case f != nil:
+		return f.Lead.Heading, strings.ToUpper(f.Lead.State[:1]) + f.Lead.State[1:] + ": " + f.Lead.Why + ". "
 	}
-	for _, f := range d.Findings {
-		if f.Role == Note && f.Check == "hot-code" {
-			what, _, _ := strings.Cut(f.Summary, "; ") // what is full has been said
-			return "; " + what
-		}
-	}
-	return ""
+	return "", ""
 }
+
+// leading is the finding of a target that is no fault and that a reader wants to know first; nil without one.
+func (d *Data) leading() *Finding {
+	i := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.Role == Note && f.Lead.Heading != "" })
+	if i < 0 || d.wholeHost() {
+		return nil
+	}
+	return &d.Findings[i]
+}
+
+const busy = "busy"
 
 // Of those who fill the CPUs as many are named as have most of the time, but no more than a sentence holds, and nobody
 // who has a crumb of it.
@@ -345,13 +357,16 @@ const (
 	namedConsumers = 3
 )
 
-// Heading is the answer in a few words, as a reader sees it. Nothing is wrong with a host or a program that fills the
-// CPUs with its own work, and there is no room for more.
+// Heading is the answer in a few words, as a reader sees it.
 func (d *Data) Heading() string {
-	if d.Verdict.Result == NoBottleneck && d.fullCPUs() != "" {
-		return "busy, " + string(d.Verdict.Result)
+	result := string(d.Verdict.Result)
+	if d.Verdict.Result != NoBottleneck {
+		return result
 	}
-	return string(d.Verdict.Result)
+	if heading, _ := d.lead(); heading != "" {
+		return heading + ", " + result
+	}
+	return result
 }
 
 // incomplete tells that more checks were kept from their numbers than were assessed. Checks that do not apply here do

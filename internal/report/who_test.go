@@ -57,9 +57,9 @@ func TestWho(t *testing.T) {
 // TestBusy: where the CPUs are full and nothing is wrong, the answer says who has them, and what a target does with its
 // part.
 func TestBusy(t *testing.T) {
-	note := Finding{Role: Note, Finding: check.Finding{
-		Check: "hot-code", Summary: "search takes 98 % of the CPU time; the CPUs of the host are full",
-	}}
+	note := Finding{Role: Note, Finding: check.Finding{Lead: check.Lead{
+		Heading: "busy", State: "thread 4022 (worker) is full", Why: "search takes 98 % of the CPU time",
+	}}}
 	d := &Data{
 		Target: recording.Target{Kind: "process", PID: 4021}, Consumers: someConsumers(), Findings: []Finding{note},
 		Verdict: Verdict{Result: NoBottleneck},
@@ -78,6 +78,12 @@ func TestBusy(t *testing.T) {
 		t.Errorf("%q, want %q", d.Verdict.Summary, rest)
 	}
 	d.Consumers.Busy = 1.5
+	d.Verdict.decide(d)
+	const thread = "Thread 4022 (worker) is full: search takes 98 % of the CPU time. 90 checks"
+	if got := d.Verdict.Summary; !strings.HasPrefix(got, thread) || d.Heading() != "busy, no bottleneck found" {
+		t.Errorf("%s: %q, want %q", d.Heading(), got, thread)
+	}
+	d.Findings = nil
 	d.Verdict.decide(d)
 	if d.Heading() != "no bottleneck found" || strings.Contains(d.Verdict.Summary, "full") {
 		t.Errorf("%s: %q, with CPUs to spare", d.Heading(), d.Verdict.Summary)

@@ -58,6 +58,11 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 		f.Severity = check.Warning
 		hotFills(p, t, h, &f)
 	}
+	if harm.text != "" && !harm.late {
+		f.Lead = check.Lead{
+			Heading: "busy", State: harm.text, Why: hotPlace(h) + " takes " + share.Text() + " of the CPU time",
+		}
+	}
 	hotConfidence(p, t, h, harm.late, &f)
 	return f
 }

@@ -320,6 +320,12 @@ func heldFinding(p *check.Pass, h evidence.HeldRequests) check.Finding {
 		}},
 		Placebos: []string{"more CPUs: it uses those that it has for a small part of the time"},
 		Disproof: "clients wait by design: long polls, subscriptions, streams",
+		Lead: check.Lead{
+			Heading: "requests are held",
+			State: fmt.Sprintf("%s are in progress at any moment, and each takes %s and more", h.InProgress.Text(),
+				h.Each.Text()),
+			Why: "they wait inside the program, by a timer, a limit or a queue of its own, or by design (long polls)",
+		},
 	}
 }
 

@@ -41,7 +41,9 @@ func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (w
 	}
 	if n.Per(h.InProgress).Number() < p.Param(paramHeldShare).Number() {
 		f.Notes = append(f.Notes, others(w, hits)...)
-		f.Summary += whereMostStand(p, w, h, hits)
+		stand := whereMostStand(p, w, h, hits)
+		f.Summary += stand
+		f.Lead.Why += stand
 		return 0, false
 	}
 	at := evidence.Culprits(w.Profile, w.Owners, most, nil)[0]
