@@ -131,8 +131,12 @@ func Causes() check.Causes {
 		{Cause: "cpu-throttled", Effect: "udp-drops", Why: "a program that is stopped reads nothing meanwhile"},
 		{Cause: "target-stopped", Effect: "udp-drops", Why: "a program that is stopped reads nothing"},
 		{
-			Cause: "pool-stuck", Effect: "slow-accept", If: evidence.EachOther,
-			Why: "workers that wait for each other accept nothing meanwhile, and more of them would wait as well",
+			Cause: "lock-contention", Effect: "slow-accept", If: evidence.EachOther,
+			Why: "workers that wait for the lock accept nothing meanwhile, and more of them would wait as well",
+		},
+		{
+			Cause: "pool-exhausted", Effect: "slow-accept", If: evidence.EachOther,
+			Why: "workers that wait for their turn accept nothing meanwhile, and more of them would wait as well",
 		},
 		{Cause: "slow-reader", Effect: "slow-accept", Why: "workers that wait for the reader accept nothing meanwhile"},
 		{

@@ -282,6 +282,15 @@ func Noticed(p *check.Pass, f *check.Finding, waiting quantity.Value, longest *c
 	return true
 }
 
+// accepted is how many of the requests in progress do not wait to be accepted, on average.
+func (r Requests) accepted(p *check.Pass) float64 {
+	n := r.InProgress.Number()
+	for _, listener := range p.Info(metric.TargetListenPorts) {
+		n -= series.Mean(series.Values(Together(p.Gauge(metric.ListenerQueue, "listener", listener.Label("listener")))))
+	}
+	return max(0, n)
+}
+
 // A QueueOf is the mean length of the accept queue at an address of the target.
 type QueueOf struct {
 	Address string

@@ -89,12 +89,12 @@ func (w *Waiting) Leases(p *check.Pass) []*WaitSite {
 // both are means of some ten looks.
 const sameNumber = 0.2
 
-// AreRequests tells whether the threads that wait at a site have a request each: there are as many in progress as these
-// and those that are past it. Workers without work are more than that.
+// AreRequests tells whether the threads that wait at a site have a request each: as many were accepted and have no
+// answer as there are of these and of those that are past it. Workers without work are more than that.
 func (w *Waiting) AreRequests(p *check.Pass, site *WaitSite) bool {
 	r, ok := RequestsOf(p)
 	wait, past := w.Threads("", site.Value).Number(), w.Threads("", site.Inside).Number()
-	return ok && math.Abs(r.InProgress.Number()-past-wait) <= sameNumber*wait
+	return ok && math.Abs(r.accepted(p)-past-wait) <= sameNumber*wait
 }
 
 // readNext tells of those past a site that most of them read from the network, though the target asks nobody: they wait

@@ -81,6 +81,7 @@ all bt', several times: no threads are in pthread_mutex_lock there.`,
 		metric.FutexWakes, metric.OffCPUProfileSamples, metric.WaitProfileSamples,
 	}, append(evidence.CPUMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{lockLevel, lockWarn, lockHandOffs, lockLeader, lockTurns, lockWaiters, lockRequest},
+	Facts:  []check.Fact{evidence.EachOther},
 	Run:    runLockContention,
 }
 

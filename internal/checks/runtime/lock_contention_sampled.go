@@ -35,11 +35,18 @@ func runMutexes(p *check.Pass, w *evidence.Waiting, err error) error {
 			continue
 		}
 		if waiters.AtLeast(p.Param(lockWaiters).As(w.Unit())) && share.AtLeast(p.Param(lockWarn)) {
-			p.Report(mutexFinding(p, w, s, waiters, share))
+			f := mutexFinding(p, w, s, waiters, share)
+			if !w.InGo() && share.Number() >= mostOfRequests { // those there are all that were accepted
+				f.Facts = append(f.Facts, evidence.EachOther)
+			}
+			p.Report(f)
 		}
 	}
 	return nil
 }
+
+// mostOfRequests is the share of them that wait for a lock from which on the lock is why no more are accepted.
+const mostOfRequests = 0.5
 
 // lockExamples are a lock that is held for too long, and the same for less, by how the names of a language's functions
 // begin; in .NET they have no sign.

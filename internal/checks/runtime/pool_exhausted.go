@@ -54,7 +54,7 @@ Disproof: the pool's own metrics show idle connections.`,
 	}, append(evidence.CPUMetrics(), evidence.RequestMetrics()...)...),
 	Only:   evidence.OnlyRuntimes,
 	Params: []*check.Param{leaseWaiters, leaseShare},
-	Facts:  []check.Fact{evidence.NobodysWork},
+	Facts:  []check.Fact{evidence.NobodysWork, evidence.EachOther},
 	Run:    runPoolExhausted,
 }
 
@@ -81,10 +81,24 @@ func runPoolExhausted(p *check.Pass) error {
 		if waiters.AtLeast(p.Param(leaseWaiters).As(w.Unit())) && share.AtLeast(p.Param(leaseShare)) {
 			f := leaseFinding(s, w, waiters, share)
 			evidence.WithoutThreads(p, &f, waiters.Number())
+			if !w.InGo() && share.Number() >= mostWait {
+				f.Facts = append(f.Facts, evidence.EachOther)
+			}
 			p.Report(f)
 		}
 	}
 	return nil
+}
+
+// mostWait is the share of the requests that wait for their turn from which on that is why no more are accepted.
+const mostWait = 0.5
+
+// has gives "1 thread has", "2 threads have".
+func has(threads quantity.Value) string {
+	if text := threads.Text(); strings.HasPrefix(text, "1 ") {
+		return text + " has"
+	}
+	return threads.Text() + " have"
 }
 
 func leaseFinding(s *evidence.WaitSite, w *evidence.Waiting, waiters, share quantity.Value) check.Finding {
@@ -94,7 +108,7 @@ func leaseFinding(s *evidence.WaitSite, w *evidence.Waiting, waiters, share quan
 		Severity:   check.Warning,
 		Confidence: evidence.SampledConfidence(s.Count, nil),
 		Weight:     share.Number(),
-		Summary:    fmt.Sprintf("%s wait in %s, at %s; %s have one", waiters.Text(), s.Frame, s.Name(), holders.Text()),
+		Summary:    fmt.Sprintf("%s wait in %s, at %s; %s one", waiters.Text(), s.Frame, s.Name(), has(holders)),
 		Evidence: []quantity.Value{waiters, holders, share, holders.Plus(waiters).
 			Named("would be enough for nobody to wait")},
 		Notes: []string{strings.Join(s.Path, " ← "), fmt.Sprintf("%d samples of %s that wait", s.Count, w.Who())},
@@ -121,8 +135,8 @@ func leaseFinding(s *evidence.WaitSite, w *evidence.Waiting, waiters, share quan
 	f.Marks = evidence.MarksOf(w.Event, s.Hits)
 	_, parts := w.Inside(s.Holder, s.Wait)
 	if !w.IsJava() && len(parts) > 0 {
-		f.Summary = fmt.Sprintf("%s wait for their turn (%s), at %s; %s have it, and most of those %s", waiters.Text(),
-			s.Frame, s.Name(), holders.Text(), evidence.WithoutShare(parts[0]))
+		f.Summary = fmt.Sprintf("%s wait for their turn (%s), at %s; %s it, and most of those %s", waiters.Text(),
+			s.Frame, s.Name(), has(holders), evidence.WithoutShare(parts[0]))
 	}
 	if len(parts) > 0 {
 		f.Notes = append(f.Notes, fmt.Sprintf("%s in %s that have one: %s", w.Who(), s.Holder,

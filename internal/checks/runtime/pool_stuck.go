@@ -81,7 +81,7 @@ too. Disproof: another second finds the threads elsewhere.`,
 		metric.ProcessCPU, metric.LockProfileSamples, metric.JVMInfo, metric.JVMMonitorWaiters, metric.ListenerQueue,
 	}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest, stuckHeld, stuckPace},
-	Facts:  []check.Fact{evidence.NobodysWork, evidence.EachOther},
+	Facts:  []check.Fact{evidence.NobodysWork},
 	Run:    runPoolStuck,
 }
 

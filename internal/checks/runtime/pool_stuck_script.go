@@ -48,6 +48,9 @@ func runStuckScript(p *check.Pass) error {
 			(pool.serves(w) || pool.keepsPace(p, w))
 		stuck := stands && queued.AtLeast(p.Param(stuckHeld))
 		if wait, _ := evidence.MostWaited(pool.hits); stands && eachOther(wait) {
+			if foundElsewhere(p, w, wait) {
+				continue
+			}
 			f := pool.finding(p, w, name, r, all, queued, waited)
 			if stuck || evidence.Noticed(p, &f, w.Threads("threads that wait", pool.waited()), stuckRequest) {
 				p.Report(f)
@@ -72,6 +75,16 @@ const oneOfThese = ": the others wait for one of these"
 // Pools of connections have a check of their own.
 func eachOther(wait hotcode.Wait) bool {
 	return slices.Contains([]hotcode.Wait{hotcode.ForLock, hotcode.ForItem, hotcode.ForWakeUp}, wait)
+}
+
+// foundElsewhere tells waits of which lock-contention and pool-exhausted know who has what they are for: the threads
+// there have a request each.
+func foundElsewhere(p *check.Pass, w *evidence.Waiting, wait hotcode.Wait) bool {
+	if wait != hotcode.ForLock {
+		return len(w.Leases(p)) > 0
+	}
+	sites := w.Sites(wait)
+	return len(sites) > 0 && w.AreRequests(p, sites[0])
 }
 
 func scriptPools(w *evidence.Waiting) map[string]*scriptPool {
@@ -197,7 +210,6 @@ func (pool *scriptPool) finding(
 // forEachOther says what a finding is where the threads wait for one of their own: what that one does meanwhile, and
 // that more of them help nobody.
 func (pool *scriptPool) forEachOther(w *evidence.Waiting, f *check.Finding, wait hotcode.Wait) {
-	f.Facts = append(f.Facts, evidence.EachOther)
 	f.Placebos = append(f.Placebos, "More workers: they come to wait there, too.")
 	f.Remedies = []check.Remedy{{
 		Action: "Do less while the lock is held: what takes time comes before it is taken, or after it is given back.",

@@ -140,7 +140,9 @@ func (r *ranking) choose(level role) {
 			continue
 		}
 		r.covered.Add(s)
-		r.nearest[list[len(list)-1]].Add(s)
+		if g := r.nearestOf(s, list); g >= 0 {
+			r.nearest[g].Add(s)
+		}
 		r.count++
 		for _, g := range list {
 			if r.seen[g] != r.count {
@@ -149,6 +151,24 @@ func (r *ranking) choose(level role) {
 			}
 		}
 	}
+}
+
+// nearestOf gives the innermost function of the level, -1 where there is none. The loop of a library that a main
+// function starts, such as asyncio.run, works for others than that.
+func (r *ranking) nearestOf(s stacks.Sample, list []int) int {
+	if len(list) == 0 {
+		return -1
+	}
+	g := list[len(list)-1]
+	for _, f := range s.Stack {
+		switch {
+		case !r.isLoop[g] || r.group[f] == g:
+			return g
+		case r.isLoop[r.group[f]]:
+			return -1
+		}
+	}
+	return g
 }
 
 // functions gives the functions of the level on a sample's stack, the outermost first. Inside of another function they
@@ -212,10 +232,7 @@ func (r *ranking) below(g int, least float64, been map[int]bool) (best int) {
 	sums := make([]stacks.Weight, r.n)
 	for _, s := range r.Samples {
 		list := r.functions(s)
-		nearest := -1
-		if len(list) > 0 {
-			nearest = list[len(list)-1]
-		}
+		nearest := r.nearestOf(s, list)
 		r.count++
 		inside := false
 		for _, f := range list {
@@ -244,7 +261,7 @@ func (r *ranking) describe(g int) *Hot {
 	for _, s := range r.Samples {
 		inner, outer := r.calls(s, g)
 		list := r.functions(s)
-		own := inner >= 0 && list[len(list)-1] == g
+		own := inner >= 0 && r.nearestOf(s, list) == g
 		if inner < 0 || r.isLoop[g] && !own { // what a loop calls is not its time
 			continue
 		}

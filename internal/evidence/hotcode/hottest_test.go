@@ -81,6 +81,21 @@ func TestHottest(t *testing.T) {
 			want:  "fib (/srv/a.py)", caller: "<module> (/srv/a.py)", owner: Application,
 		},
 		{
+			name: "a main function of Python, by a relative path",
+			lines: []string{
+				"py::<module>:app.py_[j];py::dumps:/usr/lib/python3.11/json/__init__.py_[j]", "py::<module>:app.py_[j]",
+			},
+			want: "<module> (app.py)", owner: Application,
+		},
+		{
+			name: "what a library's loop does is not the main function's that started it",
+			lines: []string{
+				"py::<module>:app.py_[j];py::run:/usr/lib/python3.11/asyncio/runners.py_[j]",
+				"py::<module>:app.py_[j];py::run:/usr/lib/python3.11/asyncio/runners.py_[j];" +
+					"py::send:/usr/lib/python3.11/asyncio/transports.py_[j]",
+			},
+		},
+		{
 			name: "Go's standard library is its caller's",
 			lines: []string{
 				"app!runtime.goexit_[n];app!main.main_[n];app!example.com/shop.Price_[n];app!strconv.Atoi_[n]",

@@ -268,8 +268,9 @@ var ofRuntime = []string{" node:v8", " php:core", " ruby:core"}
 // write them.
 var entryPoint = regexp.MustCompile(`^(?:py::<module>:|RUBY:<(?:main|top \(required\))> ).*/bin/[^/.]+$`)
 
-// rubyFile ends the names of scripts of Ruby that were called by a relative path, such as config.ru of a web server.
-var rubyFile = regexp.MustCompile(`^RUBY:.*\.(?:rb|ru)$`)
+// relativeFile ends the names of scripts that were called by a relative path: config.ru of a web server of Ruby, app.py
+// of uWSGI.
+var relativeFile = regexp.MustCompile(`^(?:RUBY:.*\.(?:rb|ru)|py::.*\.py)$`)
 
 func builtin(name string) bool {
 	return slices.ContainsFunc(ofRuntime, func(end string) bool { return strings.HasSuffix(name, end) })
@@ -283,7 +284,7 @@ func roleOfScript(name string) role {
 		return standIn
 	}
 	if hasPart(name, packagePaths) || hasPart(name, libraryPaths) ||
-		!strings.Contains(name, "/") && !rubyFile.MatchString(name) {
+		!strings.Contains(name, "/") && !relativeFile.MatchString(name) {
 		return standIn
 	}
 	return ofApplication

@@ -100,16 +100,26 @@ func TestStacks(t *testing.T) {
 	}
 }
 
+// open opens a process; nil where its interpreter is too old.
+func open(t *testing.T, interpreter string, pid int) *python.Process {
+	t.Helper()
+	p, err := python.Open("/proc/"+strconv.Itoa(pid), pid)
+	if err == nil {
+		return p
+	}
+	switch v := filepath.Base(interpreter); {
+	case v == "python3.6" && errors.Is(err, python.ErrNone):
+	case v == "python3.7" && strings.Contains(err.Error(), "CPython 3.7 is not known"):
+	default:
+		t.Fatal(err)
+	}
+	return nil
+}
+
 func testStacks(t *testing.T, interpreter string) {
 	pid, file := startScript(t, interpreter, script)
-	p, err := python.Open("/proc/"+strconv.Itoa(pid), pid)
-	if err != nil {
-		switch v := filepath.Base(interpreter); {
-		case v == "python3.6" && errors.Is(err, python.ErrNone):
-		case v == "python3.7" && strings.Contains(err.Error(), "CPython 3.7 is not known"):
-		default:
-			t.Fatal(err)
-		}
+	p := open(t, interpreter, pid)
+	if p == nil {
 		return
 	}
 	if want := strings.TrimPrefix(filepath.Base(interpreter), "python"); p.Version.String() != want {
@@ -156,6 +166,52 @@ func testStacks(t *testing.T, interpreter string) {
 	}
 	if hot[13] < looks/2 || hot[13]+hot[12] < looks*9/10 || changed > looks/10 {
 		t.Errorf("lines of the busy function: %v, changed %d", hot, changed)
+	}
+}
+
+// TestForked: a process that was forked past the interpreter, as uWSGI does, has its own thread and no other.
+func TestForked(t *testing.T) {
+	const script = `
+import ctypes, os, signal, sys
+child = ctypes.PyDLL(None).fork()
+if child:
+    sys.stdin.read()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+else:
+    print("ready", flush=True)
+    while True: signal.pause()
+`
+	for _, interpreter := range interpreters(t) {
+		t.Run(filepath.Base(interpreter), func(t *testing.T) {
+			parent, file := startScript(t, interpreter, script)
+			pid := strconv.Itoa(parent)
+			children, err := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children")
+			if err != nil {
+				t.Fatal(err)
+			}
+			child, err := strconv.Atoi(strings.TrimSpace(string(children)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := open(t, interpreter, child)
+			if p == nil {
+				return
+			}
+			threads, err := p.Threads(func(id int) bool { return id == child })
+			if err != nil || len(threads) != 1 || threads[0].ID != child {
+				t.Fatalf("threads %+v, %v; the process is %d", threads, err, child)
+			}
+			want := []python.Call{{Function: "<module>", File: file, Line: 10}}
+			var calls []python.Call
+			for range 200 { // it has yet to come to its last line
+				if calls, err = p.Stack(threads[0]); err == nil && slices.Equal(calls, want) {
+					return
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			t.Errorf("%v, %v, want %v", calls, err, want)
+		})
 	}
 }
 

@@ -36,8 +36,8 @@ const (
 	codeSize  = 208
 )
 
-// Threads lists the threads of all interpreters of the process. Before 3.11 an interpreter knows its threads by
-// pthread_self(3) alone, and ids says which numbers are threads of the process.
+// Threads lists the threads of all interpreters of the process. ids says which numbers are threads of the process:
+// before 3.11 an interpreter knows its threads by pthread_self(3) alone.
 func (p *Process) Threads(ids func(int) bool) ([]Thread, error) {
 	var out []Thread
 	p.look++
@@ -67,7 +67,10 @@ func (p *Process) Threads(ids func(int) bool) ([]Thread, error) {
 func (p *Process) threadID(state uint64, ids func(int) bool) (int, error) {
 	if at := p.layout.nativeID; at != 0 {
 		id, err := p.read.Word(state + at)
-		return int(uint32(id)), err
+		if err != nil || ids(int(uint32(id))) {
+			return int(uint32(id)), err
+		}
+		// A server that forks by itself leaves its children the id of the thread that did (uWSGI).
 	}
 	pthread, err := p.read.Word(state + p.layout.threadID)
 	if err != nil {
