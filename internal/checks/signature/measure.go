@@ -212,9 +212,16 @@ func waitsOfBusy(p *check.Pass) (n float64) {
 }
 
 // isLong reports whether it has nearly all of a full CPU, where requests to a server are counted and each is short.
-// Where nobody asks over the network, or that is not known, the program must have a CPU full.
+// Where nobody asks over the network, or that is not known, the program must have a CPU full, if it is no work that
+// some programs are for.
 func (m *measure) isLong(p *check.Pass, l limits) bool {
-	return l.perRequest == nil || m.fillsCPU(p) &&
+	if l.perRequest == nil {
+		return true
+	}
+	if serves, known := evidence.Serves(p); m.clause.Served && (!known || !serves) {
+		return false
+	}
+	return m.fillsCPU(p) &&
 		(evidence.RequestsAtMost(p).Number() <= 0 || m.share.AtLeast(p.Param(codeMost)))
 }
 

@@ -86,6 +86,8 @@ type clause struct {
 	// PerRequest, of CPU time, is how long a request to a server computes there at least where it is a warning: of work
 	// that is ordinary in small pieces.
 	PerRequest time.Duration `yaml:"per-request"`
+	// Served, beside PerRequest, is that others are no warning than programs that serve: it is what some are for.
+	Served bool `yaml:"served"`
 	// PerWait is the same of a program that listens for nobody: how long it computes there from one wait to the next.
 	PerWait time.Duration `yaml:"per-wait"`
 }
@@ -274,6 +276,7 @@ func (s *signature) mistakes() []string {
 		bad(len(c.Frames)+len(c.Classes) == 0, "where[%d] has no frames and no classes: it would match everything", i)
 		bad(len(c.Costs) > 0 && stacks.Event(c.Event) != stacks.Alloc, "where[%d]: costs are those of allocations", i)
 		bad(c.PerRequest > 0 && !c.ofCPU(), "where[%d]: per-request is of CPU time", i)
+		bad(c.Served && c.PerRequest == 0, "where[%d]: served goes with per-request", i)
 		bad(c.PerWait > 0 && c.PerRequest == 0, "where[%d]: per-wait goes with per-request", i)
 		bad(c.Info > c.Warn, "where[%d]: info is above warn", i)
 		twice := slices.ContainsFunc(s.Where[:i], func(o clause) bool { return o.Event == c.Event })
