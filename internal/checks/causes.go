@@ -307,7 +307,7 @@ func Causes() check.Causes {
 			Why: "to the kernel the interpreter's lock is one like any other",
 		},
 		{
-			Cause: "program-start", Effect: "blocked-on-child", If: evidence.OwnsCPU,
+			Cause: "program-start", Effect: "blocked-on-child", If: evidence.OwnsCPU, Unless: evidence.ChildrenWait,
 			Why: "the children that are waited for do little but start and end",
 		},
 		{

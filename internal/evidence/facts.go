@@ -30,6 +30,8 @@ const (
 	MostAnswers check.Fact = "most-of-the-answers"
 	// NobodysWork is that no other thread's work ends what threads wait for: a sleep, a permit, a connection.
 	NobodysWork check.Fact = "nobodys-work"
+	// ChildrenWait is that the children which are waited for hardly compute: they wait themselves.
+	ChildrenWait check.Fact = "children-wait"
 	// EachOther is that threads wait for others of their own pool, so that more of them would wait as well.
 	EachOther check.Fact = "they-wait-for-each-other"
 	// StopsMost is that all threads are stopped for most of the time, whatever they wait for meanwhile.

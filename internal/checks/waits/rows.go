@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 )
@@ -130,8 +131,9 @@ func rows() []row {
 				"\nFix: see what the child does; keep it alive and talk to it, or do the work in the process. " +
 				"Disproof: the\n" +
 				"child is the service, and the waiting process only watches over it.",
-			url: "https://man7.org/linux/man-pages/man2/wait.2.html",
-			is:  isOneOf(ledger.Child),
+			url:  "https://man7.org/linux/man-pages/man2/wait.2.html",
+			is:   isOneOf(ledger.Child),
+			more: ofChildren, facts: []check.Fact{evidence.ChildrenWait},
 			what: func(p ledger.Place) string {
 				return "waiting for the end or the output of " + cmp.Or(p.On, "a child process")
 			},

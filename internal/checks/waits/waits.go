@@ -12,6 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/usage"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
@@ -29,8 +30,9 @@ type row struct {
 	remedies func(ledger.Place) []check.Remedy
 	placebos []string
 	disproof func(*ledger.Pool, ledger.Place) string
-	// more adds what else is known; nil for nothing.
-	more func(*check.Pass, *ledger.Pool, ledger.Place, *check.Finding)
+	// more adds what else is known, and the facts that hold; nil for nothing.
+	more  func(*check.Pass, *ledger.Pool, ledger.Place, *check.Finding)
+	facts []check.Fact
 	// blocks says that threads which stand there do no work at all, so that it is a warning whoever else is idle.
 	blocks bool
 	event  bool // as of [check.Check]
@@ -94,12 +96,16 @@ func (r row) check() *check.Check {
 	if r.more != nil {
 		uses = append(uses, metric.FutexWakes)
 	}
+	if r.facts != nil { // of CPU time
+		uses = append(uses, metric.ProcessChildrenCPU, metric.ProcessInfo, metric.ProcessStart, metric.CgroupCPU,
+			metric.CPUSeconds)
+	}
 	return &check.Check{
 		Name: r.name, Stage: r.stage, Event: r.event, Doc: r.doc, URL: r.url,
 		Needs:  []metric.Metric{metric.ThreadStateTime},
 		Uses:   append(uses, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
-		Params: list,
-		Run:    func(p *check.Pass) error { return r.run(p, params{share, threads, occupied, request, waiters}) },
+		Params: list, Facts: r.facts,
+		Run: func(p *check.Pass) error { return r.run(p, params{share, threads, occupied, request, waiters}) },
 	}
 }
 
@@ -244,6 +250,24 @@ func notes(pool *ledger.Pool, at ledger.Place) []string {
 		out = append(out, "system call: "+at.Call)
 	}
 	return append(out, "the pool's time: "+pool.Split())
+}
+
+// mostCompute is the part of the threads that wait for children from which on these compute: what they do with the time
+// is in the CPU profile.
+const mostCompute = 0.5
+
+// ofChildren adds to a finding about children how much of the time the target computes, these with it.
+func ofChildren(p *check.Pass, pool *ledger.Pool, _ ledger.Place, f *check.Finding) {
+	cpu, read := usage.OfTarget(p.Recording)
+	l, ok := evidence.LedgerOf(p)
+	if !read || !ok || cpu.Window <= 0 || l.Window <= 0 {
+		return
+	}
+	used := quantity.Of("CPUs that the target uses, its children with it", cpu.Used.Sum()/cpu.Window, quantity.CPUs)
+	f.Evidence = append(f.Evidence, used)
+	if _, seconds := pool.Sum(isOneOf(ledger.Child)); used.Number() < mostCompute*seconds/l.Window {
+		f.Facts = append(f.Facts, evidence.ChildrenWait)
+	}
 }
 
 // ofHolders adds to a finding about a lock who has it, what that is likely to be for, and where it is let go.
