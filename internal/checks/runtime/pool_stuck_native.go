@@ -31,7 +31,7 @@ func runStuckNative(p *check.Pass) error {
 		if stand.Above(most) {
 			most = stand
 		}
-		share := at.Per(quantity.Of("time of its threads", pool.Wall, quantity.Seconds)).
+		share := at.Per(quantity.Of("time of its threads", workTime(pool), quantity.Seconds)).
 			Named("of the time of %s", pool.Title())
 		several := quantity.Of("threads", float64(place.Threads), quantity.Threads).AtLeast(p.Param(stuckThreads))
 		if 2*stand.Number() < float64(place.Threads) { // one after the other: each sleep(1) of a script
@@ -61,6 +61,12 @@ func nativePlace(pool *ledger.Pool) (ledger.Place, bool) {
 	return ledger.Place{}, false
 }
 
+// workTime is the time of the pool's threads, in seconds, without those that take requests from clients: where all have
+// one name, the one that accepts is in the pool of those that work.
+func workTime(pool *ledger.Pool) float64 {
+	return pool.Wall - pool.Parts[ledger.Events] - pool.Parts[ledger.Request]
+}
+
 func nativeStuckFinding(
 	p *check.Pass, pool *ledger.Pool, place ledger.Place, stand, share quantity.Value,
 ) check.Finding {
@@ -70,7 +76,7 @@ func nativeStuckFinding(
 		Confidence: check.Medium,
 		Weight:     share.Number(),
 		Facts:      []check.Fact{evidence.NobodysWork},
-		Summary:    fmt.Sprintf("%s %s for %s of their time", pool.Who(), nativeWhat(place), share.Text()),
+		Summary:    fmt.Sprintf("%s %s for %s of their time", whoStands(pool, place), nativeWhat(place), share.Text()),
 		Evidence:   []quantity.Value{stand, share},
 		Notes:      []string{"the pool's time: " + pool.Split()},
 		Doubts:     []string{"the kernel cannot tell whether work waits for them"},
@@ -94,6 +100,14 @@ func nativeStuckFinding(
 		requestsSleep(p, pool, &f)
 	}
 	return f
+}
+
+// whoStands names the pool's threads, and how many of them stand at the place where some take requests.
+func whoStands(pool *ledger.Pool, place ledger.Place) string {
+	if workTime(pool) == pool.Wall {
+		return pool.Who()
+	}
+	return fmt.Sprintf("%d of %s", place.Threads, pool.Who())
 }
 
 // requestsSleep makes a pool that sleeps a warning where requests wait inside the program, nobody works on them, and
@@ -124,11 +138,16 @@ func requestsSleep(p *check.Pass, pool *ledger.Pool, f *check.Finding) {
 	f.Placebos = []string{"More CPUs: nobody computes meanwhile."}
 }
 
-// sleepsOf is how often the pool's threads left a CPU of their own will: for sleeps, and for what they wait for next.
+// sleepsOf is how often the pool's threads that sleep left a CPU of their own will: for sleeps, and for what they wait
+// for next.
 func sleepsOf(p *check.Pass, pool *ledger.Pool) quantity.Value {
-	n := 0.0
+	n, sleeps := 0.0, map[string]bool{}
+	for _, s := range p.Gauge(metric.ThreadStateTime, "for", "sleep") {
+		sleeps[s.Label("tid")] = true
+	}
 	for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary") {
-		if rise, ok := s.Increase(); ok && pool.Has(s.Label("tid")) {
+		tid := s.Label("tid")
+		if rise, ok := s.Increase(); ok && pool.Has(tid) && sleeps[tid] {
 			n += rise
 		}
 	}
