@@ -52,8 +52,7 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	openCtx, abandon := context.WithCancel(ctx)
 	defer abandon()
 	workers := open(openCtx, b, o)
-	early := loop(ctx, b, workers, o)
-	covered := b.Elapsed()
+	covered, early := loop(ctx, b, workers, o)
 	abandon() // an Open that still hangs is told that nobody waits for it
 	finish(workers, o)
 	o.Budget.leave(workers)
@@ -146,12 +145,15 @@ func open(ctx context.Context, b *recording.Builder, o Options) []*worker {
 	return workers
 }
 
-// loop samples at every tick and once more at the end, and gives the reason when it ended before its time.
-func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Options) (early string) {
+// loop samples at every tick and once more at the end, and gives when the last samples began and the reason when it
+// ended before its time.
+func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Options) (
+	covered time.Duration, early string,
+) {
 	// Samples are not cut off by the context: each is short, and an interrupted one would read as a failure of its
 	// collector.
 	sampling := context.WithoutCancel(ctx)
-	sampleAll(sampling, workers, o, first)
+	sampleAll(sampling, b, workers, o, first)
 	o.Budget.join(workers)
 	deadline := time.NewTimer(o.Duration - b.Elapsed())
 	defer deadline.Stop()
@@ -162,8 +164,7 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 		case <-ctx.Done():
 			early = fmt.Sprintf("interrupted after %.1f s of %.1f s", b.Elapsed().Seconds(), o.Duration.Seconds())
 		case <-deadline.C:
-			sampleAll(sampling, workers, o, last)
-			return ""
+			return sampleAll(sampling, b, workers, o, last), ""
 		case <-tick.timer.C:
 			tick.next()
 			sampleBetween(sampling, b, workers, o, n)
@@ -173,8 +174,7 @@ func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Option
 			o.Tick(b.Elapsed(), o.Duration)
 		}
 	}
-	sampleAll(sampling, workers, o, last)
-	return early
+	return sampleAll(sampling, b, workers, o, last), early
 }
 
 // sampleBetween samples at the n-th tick, if the budget allows it and the last sample is not about to be taken anyway.
@@ -183,7 +183,7 @@ func sampleBetween(ctx context.Context, b *recording.Builder, workers []*worker,
 	switch {
 	case o.Duration-b.Elapsed() <= o.Interval/4:
 	case within:
-		sampleAll(ctx, workers, o, between)
+		sampleAll(ctx, b, workers, o, between)
 	default:
 		b.Skip()
 	}
@@ -222,8 +222,11 @@ func (o Options) limit(m moment) time.Duration {
 }
 
 // sampleAll starts one sample of each collector that is due, and waits for the first and the last ones only: they must
-// cover the same time. Who has a grace is not waited for here, but in finish.
-func sampleAll(ctx context.Context, workers []*worker, o Options, m moment) {
+// cover the same time. Who has a grace is not waited for here, but in finish. It gives when all had begun: what they
+// take is no part of the time that they cover.
+func sampleAll(
+	ctx context.Context, b *recording.Builder, workers []*worker, o Options, m moment,
+) (begun time.Duration) {
 	limit := o.limit(m)
 	var running []*worker
 	for _, w := range workers {
@@ -235,17 +238,19 @@ func sampleAll(ctx context.Context, workers []*worker, o Options, m moment) {
 			running = append(running, w)
 		}
 	}
+	begun = b.Elapsed()
 	if m == between {
-		return
+		return begun
 	}
 	timeout := time.After(limit)
 	for _, w := range running {
 		select {
 		case <-w.idle():
 		case <-timeout:
-			return
+			return begun
 		}
 	}
+	return begun
 }
 
 // grace is [Collector.Grace] as far as the run has time for it.

@@ -46,7 +46,7 @@ func Windows(ctx context.Context, o Options, each func(*recording.Recording)) er
 		w.begin(s.began.Add(reopenAfter + staggered(i, len(s.workers))))
 	}
 	sampling := context.WithoutCancel(ctx)
-	sampleAll(sampling, s.workers, s.o, first)
+	sampleAll(sampling, s.b, s.workers, s.o, first)
 	o.Budget.join(s.workers)
 	defer o.Budget.leave(s.workers)
 	for s.wait(ctx, sampling) {
@@ -111,9 +111,8 @@ func (s *stream) wait(ctx, sampling context.Context) bool {
 // end takes the last samples of the window and begins the next with them.
 func (s *stream) end(openCtx, sampling context.Context) *recording.Recording {
 	from := s.b.Elapsed()
-	sampleAll(sampling, s.workers, s.o, last)
+	covered := sampleAll(sampling, s.b, s.workers, s.o, last)
 	settleGraces(s.workers)
-	covered := s.b.Elapsed()
 	var facts, fresh []metric.Metric
 	var renewed, again []*worker
 	for _, w := range s.workers {

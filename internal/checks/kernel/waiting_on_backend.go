@@ -256,7 +256,11 @@ func overLine(p *check.Pass, f *check.Finding, destination string) bool {
 	if !ok || !a.AtOnce() {
 		return false
 	}
-	f.Summary += fmt.Sprintf("; it answers at once: of %s, the line takes %s", a.Takes.Text(), a.Line.Text())
+	who := destination
+	if strings.Contains(f.Summary, destination) {
+		who = "it"
+	}
+	f.Summary += fmt.Sprintf("; %s answers at once: of %s, the line takes %s", who, a.Takes.Text(), a.Line.Text())
 	f.Evidence = append(f.Evidence, a.Takes, a.Line, a.Share)
 	f.Remedies = []check.Remedy{{
 		Action: "Make fewer round trips: keep connections open, ask for several things at once or at the same time, " +

@@ -81,7 +81,7 @@ func eachOther(wait hotcode.Wait) bool {
 // there have a request each.
 func foundElsewhere(p *check.Pass, w *evidence.Waiting, wait hotcode.Wait) bool {
 	if wait != hotcode.ForLock {
-		return len(w.Leases(p)) > 0
+		return slices.ContainsFunc(w.Leases(p), func(s *evidence.WaitSite) bool { return s.Wait == wait })
 	}
 	sites := w.Sites(wait)
 	return len(sites) > 0 && w.AreRequests(p, sites[0])
