@@ -245,9 +245,6 @@ type Answer struct {
 // may be that, and no line.
 const slowestACK = 0.05
 
-// AtOnce reports whether the destination answers at once, so that the line is what takes the time.
-func (a Answer) AtOnce() bool { return a.Share.Number() >= mostlyLine && a.Line.Number() >= longLine }
-
 const (
 	// mostlyLine is the line's part of an answer from which on less than half of that is left for the destination;
 	// times are known to a sixteenth.
@@ -256,16 +253,17 @@ const (
 	longLine = 0.001
 )
 
-// AnswerOf gives it of a destination that the target asks. ok is false where answers were not timed, or the line is not
-// known for sure: by handshakes in the window, or by round trips that are longer than [slowestACK].
-func AnswerOf(p *check.Pass, destination string) (a Answer, ok bool) {
+// AnswersAtOnce tells of a destination that the target asks whether it answers at once, so that the line is what takes
+// the time. ok is false, too, where answers were not timed, or the line is not known for sure: by handshakes in the
+// window, or by round trips that are longer than [slowestACK].
+func AnswersAtOnce(p *check.Pass, destination string) (a Answer, ok bool) {
 	line := lineTo(p, destination)
 	for _, e := range *check.Shared(p, readExchanges) {
 		if e.Side == "client" && e.Endpoint == destination && e.Count >= leastTimed && line > 0 && e.P50 > 0 {
 			a.Takes = quantity.Of("time from a request to its answer, median", e.P50, quantity.Seconds)
 			a.Line = quantity.Of("round trip to "+destination, line, quantity.Seconds)
 			a.Share = a.Line.Per(a.Takes).Named("share of the line in this")
-			return a, true
+			return a, a.Share.Number() >= mostlyLine && line >= longLine
 		}
 	}
 	return a, false
@@ -288,7 +286,7 @@ func lineTo(p *check.Pass, destination string) (seconds float64) {
 	return seconds
 }
 
-// AnswerMetrics is what [AnswerOf] reads.
+// AnswerMetrics is what [AnswersAtOnce] reads.
 func AnswerMetrics() []metric.Metric {
 	return append(FlowUses(), metric.DestinationMin, metric.ExchangeDurations, metric.ExchangesCounted)
 }

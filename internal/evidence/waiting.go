@@ -93,15 +93,14 @@ func (w *Waiting) WithWork() quantity.Value {
 }
 
 // Opening is how many threads wait for the network while they make a connection ready for use or end one, on average,
-// and which part that is of all that wait for the network.
-func (w *Waiting) Opening() (opening, share quantity.Value) {
+// and how many wait for the network at all.
+func (w *Waiting) Opening() (opening, network quantity.Value) {
 	waits := w.Filter(func(s stacks.Sample) bool {
 		wait, _ := w.Waits.Of(s)
 		return wait == hotcode.ForNetwork
 	})
-	opening = w.Threads(w.Who()+" that open or close a connection, mean", waits.Filter(w.Waits.Opens).Total().Value)
-	return opening, opening.Per(w.Threads(w.Who()+" that wait for the network, mean", waits.Total().Value)).
-		Named("of the waits for the network, to open and close connections")
+	return w.Threads(w.Who()+" that open or close a connection, mean", waits.Filter(w.Waits.Opens).Total().Value),
+		w.Threads(w.Who()+" that wait for the network, mean", waits.Total().Value)
 }
 
 // mostFull is the part of the CPUs from which on goroutines that wait for each other may wait for a CPU in truth: what

@@ -97,6 +97,15 @@ func (w *Waiting) AreRequests(p *check.Pass, site *WaitSite) bool {
 	return ok && math.Abs(r.accepted(p)-past-wait) <= sameNumber*wait
 }
 
+// mostWait is the share of the requests that wait at a site from which on that is why no more are accepted.
+const mostWait = 0.5
+
+// KeepsOut tells whether so many of the requests that were accepted wait at a site that workers accept no more.
+// Goroutines accept all the same.
+func (w *Waiting) KeepsOut(site *WaitSite) bool {
+	return !w.InGo() && site.Share().Number() >= mostWait
+}
+
 // readNext tells of those past a site that most of them read from the network, though the target asks nobody: they wait
 // for the next request of their own client, and hold nothing that others wait for.
 func (w *Waiting) readNext(p *check.Pass, site *WaitSite) bool {

@@ -210,7 +210,7 @@ func tellHandshake(p *check.Pass, f *check.Finding, flow *evidence.ClientFlow, h
 	if turns.Number() > aLogin {
 		f.Summary += ", and as much again each round trip of TLS or of a login"
 	}
-	if a, ok := evidence.AnswerOf(p, flow.Destination); ok && a.AtOnce() {
+	if _, ok := evidence.AnswersAtOnce(p, flow.Destination); ok {
 		f.Facts = append(f.Facts, evidence.OpenedInRequests)
 	}
 }
@@ -224,7 +224,8 @@ const aLogin = 1.5
 type opening struct {
 	destination string         // to which the target opens most
 	threads     quantity.Value // that wait so, mean
-	share       quantity.Value // of those that wait for the network
+	network     quantity.Value // threads that wait for the network, these with them
+	share       quantity.Value // of these
 }
 
 // openingOf finds that requests wait so for most of their time, and of a program that serves nobody its threads; nil
@@ -241,7 +242,8 @@ func openingOf(p *check.Pass) *opening {
 		return nil
 	}
 	o := &opening{destination: flows[0].Destination}
-	o.threads, o.share = w.Opening()
+	o.threads, o.network = w.Opening()
+	o.share = o.threads.Per(o.network).Named("of the waits for the network, to open and close connections")
 	p.Read(o.threads)
 	if _, serves := evidence.RequestsOf(p); serves {
 		if !evidence.Noticed(p, &check.Finding{}, o.threads, paramKeepaliveRequest) && !o.overLine(p) {
@@ -257,13 +259,9 @@ func openingOf(p *check.Pass) *opening {
 // overLine reports whether requests wait for the network for most of their time, to open and close connections for most
 // of that, and the destination answers at once: the other round trips are of the same line.
 func (o *opening) overLine(p *check.Pass) bool {
-	a, ok := evidence.AnswerOf(p, o.destination)
-	if !ok || !a.AtOnce() || o.share.Below(p.Param(paramKeepaliveOpening)) {
-		return false
-	}
-	network := quantity.Of("threads that wait for the network, mean", o.threads.Number()/o.share.Number(),
-		quantity.Threads)
-	return evidence.Noticed(p, &check.Finding{}, network, paramKeepaliveRequest)
+	_, ok := evidence.AnswersAtOnce(p, o.destination)
+	return ok && o.share.AtLeast(p.Param(paramKeepaliveOpening)) &&
+		evidence.Noticed(p, &check.Finding{}, o.network, paramKeepaliveRequest)
 }
 
 // tell makes it a warning.

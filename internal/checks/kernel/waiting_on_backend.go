@@ -244,17 +244,21 @@ func (c *clientPool) finding(p *check.Pass, w *evidence.Waiting, threads, share 
 		f.Severity = check.Warning
 	}
 	noticed(p, &f, threads)
-	if len(destinations) == 0 || !overLine(p, &f, destinations[0].On) {
-		evidence.WithoutThreads(p, &f, threads.Number())
+	most := ""
+	if len(destinations) > 0 {
+		most = destinations[0].On
 	}
+	promise(p, &f, most, threads)
 	return f
 }
 
-// overLine says so where the destination answers at once, and the line takes the time.
-func overLine(p *check.Pass, f *check.Finding, destination string) bool {
-	a, ok := evidence.AnswerOf(p, destination)
-	if !ok || !a.AtOnce() {
-		return false
+// promise says what comes of it when a destination, of which so many threads or connections wait for an answer, answers
+// sooner. Where it answers at once, the line takes the time, and nothing is promised.
+func promise(p *check.Pass, f *check.Finding, destination string, waiting quantity.Value) {
+	a, ok := evidence.AnswersAtOnce(p, destination)
+	if !ok {
+		evidence.WithoutThreads(p, f, waiting.Number())
+		return
 	}
 	who := destination
 	if strings.Contains(f.Summary, destination) {
@@ -270,7 +274,6 @@ func overLine(p *check.Pass, f *check.Finding, destination string) bool {
 	}}
 	f.Placebos = append(f.Placebos, "a faster "+destination+": it takes no time")
 	f.Disproof = "ping, or the time of connect() to it, shows that the line takes less."
-	return true
 }
 
 // moreThreads is what does not help, but where the requests wait for a thread.

@@ -32,9 +32,7 @@ func runLoopBackend(p *check.Pass, l *ledger.Ledger) bool {
 		if mean >= p.Param(backendWaiters).Number() && share.AtLeast(p.Param(backendShare)) {
 			f := loopFinding(p, destination, asked, share, r)
 			evidence.Noticed(p, &f, asked, backendRequest)
-			if !overLine(p, &f, destination) {
-				evidence.WithoutThreads(p, &f, asked.Number())
-			}
+			promise(p, &f, destination, asked)
 			p.Report(f)
 		}
 	}

@@ -107,9 +107,7 @@ func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Val
 		f.Severity = check.Warning
 	}
 	noticed(p, &f, threads)
-	if !overLine(p, &f, peer) {
-		evidence.WithoutThreads(p, &f, threads.Number())
-	}
+	promise(p, &f, peer, threads)
 	return f
 }
 

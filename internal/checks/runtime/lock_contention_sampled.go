@@ -36,7 +36,7 @@ func runMutexes(p *check.Pass, w *evidence.Waiting, err error) error {
 		}
 		if waiters.AtLeast(p.Param(lockWaiters).As(w.Unit())) && share.AtLeast(p.Param(lockWarn)) {
 			f := mutexFinding(p, w, s, waiters, share)
-			if !w.InGo() && share.Number() >= mostOfRequests { // those there are all that were accepted
+			if w.KeepsOut(s) {
 				f.Facts = append(f.Facts, evidence.EachOther)
 			}
 			p.Report(f)
@@ -44,9 +44,6 @@ func runMutexes(p *check.Pass, w *evidence.Waiting, err error) error {
 	}
 	return nil
 }
-
-// mostOfRequests is the share of them that wait for a lock from which on the lock is why no more are accepted.
-const mostOfRequests = 0.5
 
 // lockExamples are a lock that is held for too long, and the same for less, by how the names of a language's functions
 // begin; in .NET they have no sign.

@@ -81,7 +81,7 @@ func runPoolExhausted(p *check.Pass) error {
 		if waiters.AtLeast(p.Param(leaseWaiters).As(w.Unit())) && share.AtLeast(p.Param(leaseShare)) {
 			f := leaseFinding(s, w, waiters, share)
 			evidence.WithoutThreads(p, &f, waiters.Number())
-			if !w.InGo() && share.Number() >= mostWait {
+			if w.KeepsOut(s) {
 				f.Facts = append(f.Facts, evidence.EachOther)
 			}
 			p.Report(f)
@@ -89,9 +89,6 @@ func runPoolExhausted(p *check.Pass) error {
 	}
 	return nil
 }
-
-// mostWait is the share of the requests that wait for their turn from which on that is why no more are accepted.
-const mostWait = 0.5
 
 // has gives "1 thread has", "2 threads have".
 func has(threads quantity.Value) string {
