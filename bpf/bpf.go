@@ -15,5 +15,6 @@ package bpf
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type limit Bandwidth bandwidth.bpf.c -- -O2 -Wall -Werror
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type failure -type call_totals Syscalls syscalls.bpf.c -- -O2 -Wall -Werror
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type end -type times Exchanges exchanges.bpf.c -- -O2 -Wall -Werror
+//go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type query -type open -type server -type asked DNS dns.bpf.c -- -O2 -Wall -Werror
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type usage -type waiting -type running RunQueue runqueue.bpf.c -- -O2 -Wall -Werror
 //go:generate go tool -modfile=../tools/go.mod bpf2go -cc clang-14 -strip llvm-strip-14 -target bpfel -type search PortSearch portsearch.bpf.c -- -O2 -Wall -Werror

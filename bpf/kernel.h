@@ -219,9 +219,18 @@ struct tcp_sock {
 	struct minmax rtt_min;
 };
 
+struct net_device {
+	possible_net_t nd_net;
+};
+
 struct sk_buff {
+	struct net_device *dev;
+	struct sock *sk;
 	unsigned int len;
 	char cb[48];
+	u16 protocol;
+	u16 network_header;
+	unsigned char *head;
 	unsigned char *data;
 };
 

@@ -109,6 +109,11 @@ func Causes() check.Causes {
 		{Cause: "lock-contention", Effect: "held-requests", Why: "they wait inside it for the lock"},
 		{Cause: "queue-bound", Effect: "held-requests", Why: "they wait inside it for room in the queue"},
 		{Cause: "pool-stuck", Effect: "held-requests", Why: "they wait inside it where the pool stands"},
+		{Cause: "dns-slow", Effect: "held-requests", Why: "they wait inside it for the address of whom it asks"},
+		{
+			Cause: "event-loop-blocked", Effect: "held-requests",
+			Why: "nobody works on a request while its loop stands still",
+		},
 		{Cause: "accept-queue-overflow", Effect: "syn-backlog-drops", Why: "SYNs to a full accept queue are dropped"},
 		{Cause: "accept-queue-overflow", Effect: "syn-sent-pileup", Why: "connects wait until the queue has room"},
 		{

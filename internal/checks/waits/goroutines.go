@@ -27,10 +27,10 @@ func ofRequests(w *evidence.Waiting) *evidence.Waiting {
 
 // ofGoroutines is the rule for a program in Go, whose threads do not wait where its goroutines do: nothing but their
 // stacks tells what for. The place has what a thread's would say of it.
-func (r row) ofGoroutines(p *check.Pass, limits params) {
+func (r row) ofGoroutines(p *check.Pass, limits params) (found bool) {
 	w, err := evidence.WaitingOf(p)
 	if err != nil || !w.InGo() {
-		return
+		return false
 	}
 	w = ofRequests(w)
 	sites := w.Sites(r.inGo)
@@ -44,7 +44,7 @@ func (r row) ofGoroutines(p *check.Pass, limits params) {
 	p.Read(share)
 	if len(sites) == 0 || share.Below(p.Param(limits.share)) ||
 		waiting.Below(p.Param(limits.threads).As(quantity.Goroutines)) {
-		return
+		return false
 	}
 	site, at := sites[0], ledger.Place{}
 	f := check.Finding{
@@ -58,4 +58,5 @@ func (r row) ofGoroutines(p *check.Pass, limits params) {
 	}
 	evidence.WithoutThreads(p, &f, waiting.Number())
 	p.Report(f)
+	return true
 }

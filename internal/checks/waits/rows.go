@@ -57,7 +57,7 @@ func rows() []row {
 			},
 		},
 		{
-			name: "dns-slow", stage: check.Path, blocks: true, inGo: hotcode.ForName,
+			name: "dns-slow", stage: check.Path, blocks: true, inGo: hotcode.ForName, asks: true,
 			doc: "Threads wait for a name server\n\n" +
 				"A name is looked up before each new connection where nothing keeps the answer. A server\n" +
 				"in resolv.conf that does not answer costs 5 s for each name before the next is asked." + measured +
@@ -69,8 +69,8 @@ func rows() []row {
 			what: func(p ledger.Place) string { return "waiting for " + nameServer(p) },
 			remedies: func(p ledger.Place) []check.Remedy {
 				return []check.Remedy{{
-					Action: "See whether " + nameServer(p) + " answers; take it out of /etc/resolv.conf or put one " +
-						"first that does.",
+					Action: "See whether " + nameServer(p) + " answers; take it out of /etc/resolv.conf, or wherever the " +
+						"program has it from, or put one first that does.",
 					Risk:   "another server may not know internal names",
 					Effect: "time waited for names falls to that of the answer",
 				}, {

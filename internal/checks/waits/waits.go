@@ -46,6 +46,8 @@ type row struct {
 	contended bool
 	// inGo is the wait of goroutines that is of this kind, where no thread waits for it; empty for none.
 	inGo hotcode.Wait
+	// asks says that the questions to name servers tell, where no thread waits for an answer.
+	asks bool
 	// ofJobs says that jobs, which nobody waits for, are made of such waits: only a server's are a fault.
 	ofJobs bool
 }
@@ -58,7 +60,9 @@ func Checks(stage check.Stage) []*check.Check {
 			out = append(out, r.check())
 		}
 	}
-	for _, c := range []*check.Check{nativeDeadlock, databaseLock, statementLocks, statementWait, sequentialScan} {
+	for _, c := range []*check.Check{
+		nativeDeadlock, databaseLock, statementLocks, statementWait, sequentialScan, dnsFailing,
+	} {
 		if c.Stage == stage {
 			out = append(out, c)
 		}
@@ -96,6 +100,9 @@ func (r row) check() *check.Check {
 	if r.more != nil {
 		uses = append(uses, metric.FutexWakes)
 	}
+	if r.asks {
+		uses = append(uses, evidence.NameServerMetrics()...)
+	}
 	if r.facts != nil { // of CPU time
 		uses = append(uses, metric.ProcessChildrenCPU, metric.ProcessInfo, metric.ProcessStart, metric.CgroupCPU,
 			metric.CPUSeconds)
@@ -117,7 +124,7 @@ func (r row) run(p *check.Pass, limits params) error {
 	if !ok {
 		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
 	}
-	read := false
+	read, reported := false, false
 	for _, pool := range l.Pools {
 		at, seconds := pool.Sum(r.is)
 		if seconds == 0 {
@@ -135,13 +142,14 @@ func (r row) run(p *check.Pass, limits params) error {
 		}
 		if share.AtLeast(p.Param(limits.share)) && threads.AtLeast(p.Param(limits.threads)) {
 			p.Report(r.finding(p, l, pool, at, share, threads, limits))
+			reported = true
 		}
 	}
 	if !read {
 		p.Read(quantity.Of(r.label(), 0, quantity.Seconds))
 	}
-	if r.inGo != "" {
-		r.ofGoroutines(p, limits)
+	if r.inGo != "" && !reported && !r.ofGoroutines(p, limits) && r.asks {
+		r.ofQueries(p, limits)
 	}
 	return nil
 }

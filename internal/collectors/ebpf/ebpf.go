@@ -37,7 +37,7 @@ type Options struct {
 // Collectors lists this package's collectors.
 func Collectors(l *Loader, o Options) []collect.Collector {
 	return []collect.Collector{
-		connectionsCollector(l), exchangesCollector(l), bindsCollector(l), softirqCollector(l),
+		connectionsCollector(l), exchangesCollector(l), dnsCollector(l), bindsCollector(l), softirqCollector(l),
 		cpuProfileCollector(l, o),
 		schedulerCollector(l), syscallsCollector(l), runQueueCollector(l),
 	}

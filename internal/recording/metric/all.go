@@ -43,7 +43,7 @@ func All() []Metric {
 		ConnectAttempts, Connects, ConnectFailures, ConnectSeconds, ConnectDurations, PortSearches, PortSearchSeconds,
 		PortSearchLongest, ConnectionsClosed, ConnectionSeconds, ConnectionLives, ConnectionBytes, ConnectsBound,
 		ConnectionTurns, ConnectionsTurnedAway, RequestsGivenUp, RequestsGivenUpSeconds, ResetsUnanswered,
-		ExchangeDurations, ExchangesCounted, FlowRetransmits, FlowResets, BindsAsked, BindsFound,
+		ExchangeDurations, ExchangesCounted, DNSQueries, DNSAnswers, DNSSeconds, FlowRetransmits, FlowResets, BindsAsked, BindsFound,
 		BindSearchSeconds, BPFRuns, BPFSeconds, BPFMeasured,
 		SoftirqsTimed, SoftirqSeconds, SoftirqDurations, SoftirqTimedSeconds, HardirqRuns, HardirqSeconds,
 		ThreadCPUWait, ThreadCPUWaits, ThreadThrottledTime, ThreadSleepTime, SyscallCalls, SyscallErrors,

@@ -127,6 +127,19 @@ var ExchangesCounted = counter("tcp_exchanges_counted_seconds_total", q.Seconds,
 	"Time for which the exchanges in tcp_exchange_durations_total were seen: all of it, or an eighth where more than "+
 		"40,000 segments a second come on a CPU. Then their times are those of a sample.")
 
+// Questions of the target's to name servers over UDP. endpoint is whom it asks (ip:port), as the packet leaves.
+var (
+	DNSQueries = counter("dns_queries_total", q.Events, "tp_btf/net_dev_queue",
+		"Questions to a name server over UDP; one that is asked again with the same number, from the same port, is one.",
+		"endpoint")
+	DNSAnswers = counter("dns_answers_total", q.Events, "tp_btf/netif_receive_skb",
+		"Answers to them by their code, as dig names it: NOERROR, NXDOMAIN (there is no such name), SERVFAIL, …",
+		"endpoint", "code")
+	DNSSeconds = counter("dns_query_seconds_total", q.Seconds, "tp_btf/net_dev_queue, netif_receive_skb",
+		"For how long they were without an answer, a sum over questions: the open ones until now, none for more than "+
+			"30 s.", "endpoint")
+)
+
 // Time in interrupts as BPF programs measure it at the beginning and end of each, not by ticks. What runs within
 // another's time is not counted there.
 var (

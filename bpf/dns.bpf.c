@@ -1,0 +1,188 @@
+//go:build ignore
+
+// The target's questions to name servers over UDP, and their answers, whoever waits for them: a thread, an event loop,
+// or nobody. A question is told by its header, on whatever port its server listens (RFC 1035, 4.1.1).
+#include "target.h"
+
+LICENSE("Dual BSD/GPL");
+
+enum { UDP = 17 };
+enum { ETH_IP = 0x0800, ETH_IPV6 = 0x86dd };
+
+// They ask all neighbours at once, and most of these have no answer (RFC 6762, RFC 4795).
+enum { MDNS = 5353, LLMNR = 5355 };
+
+// The target's network namespace.
+const volatile u32 only_netns = 0;
+
+// A question that is open. A resolver that asks again does so with the same number, most often from the same port.
+struct query {
+	u16 port; // the target's
+	u16 id;
+};
+
+struct server {
+	u32 addr[4]; // IPv4 addresses are mapped
+	u32 port;
+};
+
+struct open {
+	u64 since; // ktime_ns
+	struct server server;
+	u32 unused; // the verifier wants all of it written
+};
+
+struct {
+	NUMBER(type, HASH);
+	NUMBER(max_entries, 16384);
+	TYPE(key, struct query);
+	TYPE(value, struct open);
+} questions SEC(".maps");
+
+#define RCODES 16
+
+struct asked {
+	u64 queries;
+	u64 ns;              // until the answers
+	u64 answers[RCODES]; // by the code of the answer
+};
+
+struct {
+	NUMBER(type, HASH);
+	NUMBER(max_entries, 256);
+	TYPE(key, struct server);
+	TYPE(value, struct asked);
+} servers SEC(".maps");
+
+// Whether the target has asked anything: until then what comes to the host is not looked at.
+bool asks = 0;
+
+enum { LOST_QUERIES, LOST_SERVERS, LOST_KINDS };
+
+LOST(LOST_KINDS)
+
+// The headers of a datagram, in network order.
+struct message {
+	u32 from[4], to[4];
+	u16 sport, dport, len, check; // of UDP
+	u16 id, flags, questions, answers, authorities, additional;
+};
+
+static inline bool read_message(struct message *m, const unsigned char *ip, u16 protocol)
+{
+	u32 udp = 40;
+	u8 byte = 0;
+
+	if (protocol == be16(ETH_IP)) {
+		if (read_kernel(&byte, 1, ip + 9) || byte != UDP)
+			return 0;
+		read_kernel(&byte, 1, ip);
+		udp = (byte & 15) * 4;
+		m->from[2] = m->to[2] = 0xffff0000; // ::ffff in network order, as a little-endian word
+		read_kernel(&m->from[3], 4, ip + 12);
+		read_kernel(&m->to[3], 4, ip + 16);
+	} else if (protocol == be16(ETH_IPV6)) {
+		if (read_kernel(&byte, 1, ip + 6) || byte != UDP)
+			return 0;
+		read_kernel(m->from, 16, ip + 8);
+		read_kernel(m->to, 16, ip + 24);
+	} else {
+		return 0;
+	}
+	return !read_kernel(&m->sport, 20, ip + udp);
+}
+
+// The rest of the flags says whether the question may be passed on, and the like.
+enum { RESPONSE = 0x8000, OPCODE = 0x7800, RCODE = 0x000f };
+
+// A standard question for one name; what follows it may be an option (EDNS, RFC 6891) and a signature.
+static inline bool is_question(const struct message *m)
+{
+	return !(be16(m->flags) & (RESPONSE | OPCODE)) && m->questions == be16(1) && !m->answers && !m->authorities &&
+	       be16(m->additional) <= 2;
+}
+
+static inline struct asked *asked_of(const struct server *server)
+{
+	struct asked none = {}, *a = map_lookup(&servers, server);
+
+	if (a)
+		return a;
+	map_update(&servers, server, &none, BPF_NOEXIST);
+	a = map_lookup(&servers, server);
+	if (!a)
+		lose(LOST_SERVERS, 1);
+	return a;
+}
+
+// It runs in the thread that sends (__dev_queue_xmit in net/core/dev.c).
+SEC("tp_btf/net_dev_queue")
+int ask(u64 *ctx)
+{
+	const struct sk_buff *skb = (void *)ctx[0];
+	const struct sock *sk = read(skb->sk);
+	struct message m = {};
+	struct open open = {};
+	struct query query;
+	struct asked *a;
+	u16 port;
+
+	if (!sk || read(sk->sk_protocol) != UDP || !is_target(pid_tgid() >> 32))
+		return 0;
+	if (!read_message(&m, read(skb->head) + read(skb->network_header), read(skb->protocol)) || !is_question(&m))
+		return 0;
+	port = be16(m.dport);
+	if (port == MDNS || port == LLMNR)
+		return 0;
+	open.since = ktime_ns();
+	open.server.port = port;
+	for (u32 i = 0; i < 4; i++)
+		open.server.addr[i] = m.to[i];
+	query.port = read(sk->__sk_common.skc_num);
+	query.id = m.id;
+	if (map_lookup(&questions, &query))
+		return 0; // asked again
+	a = asked_of(&open.server);
+	if (!a)
+		return 0;
+	if (map_update(&questions, &query, &open, BPF_NOEXIST)) {
+		lose(LOST_QUERIES, 1);
+		return 0;
+	}
+	add(a->queries, 1);
+	if (!asks)
+		asks = 1;
+	return 0;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int answer(u64 *ctx)
+{
+	const struct sk_buff *skb = (void *)ctx[0];
+	struct message m = {};
+	struct query query;
+	struct asked *a;
+	struct open *q;
+	struct net *net;
+	u64 since;
+
+	if (!asks)
+		return 0;
+	if (!read_message(&m, read(skb->data), read(skb->protocol)) || !(be16(m.flags) & RESPONSE))
+		return 0;
+	query.port = be16(m.dport);
+	query.id = m.id;
+	q = map_lookup(&questions, &query);
+	if (!q)
+		return 0;
+	net = read(read(skb->dev)->nd_net.net);
+	if (read(net->ns.inum) != only_netns)
+		return 0;
+	since = q->since;
+	a = map_lookup(&servers, &q->server);
+	if (!a || map_delete(&questions, &query))
+		return 0;
+	add(a->ns, ktime_ns() - since);
+	add(a->answers[be16(m.flags) & RCODE], 1);
+	return 0;
+}
