@@ -31,7 +31,8 @@ func NameServersOf(p *check.Pass) []NameServer {
 	for _, s := range p.Counter(metric.DNSSeconds) {
 		endpoint := s.Label("endpoint")
 		n := NameServer{Endpoint: endpoint, codes: map[string]float64{}}
-		waited, seconds, ok := Rise("time without an answer from "+endpoint, p.Counter(metric.DNSSeconds, "endpoint", endpoint))
+		waited, seconds, ok := Rise("time without an answer from "+endpoint,
+			p.Counter(metric.DNSSeconds, "endpoint", endpoint))
 		if !ok || seconds.Number() <= 0 {
 			continue
 		}

@@ -13,8 +13,8 @@ import (
 )
 
 // ofQueries is the rule for a program whose threads do not wait where its questions do: an event loop asks many at once
-// (c-ares, the resolver of nginx), and waits for whatever comes. Where clients ask the target itself, it is a warning if
-// they notice.
+// (c-ares, the resolver of nginx), and waits for whatever comes. Where clients ask the target itself, it is a warning
+// if they notice.
 func (r row) ofQueries(p *check.Pass, limits params) {
 	servers := evidence.NameServersOf(p)
 	if len(servers) == 0 {
@@ -29,7 +29,7 @@ func (r row) ofQueries(p *check.Pass, limits params) {
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "name server", ID: s.Endpoint},
 		Severity: check.Info, Confidence: check.High, Weight: min(1, s.Open.Number()),
-		Summary: fmt.Sprintf("%s of the target wait for %s; %s", s.Open.Text(), nameServer(at), slowness(s)),
+		Summary:  fmt.Sprintf("%s of the target wait for %s; %s", s.Open.Text(), nameServer(at), slowness(s)),
 		Evidence: []quantity.Value{s.Queries, s.Answers, s.Open, s.Each},
 		Remedies: r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(nil, at),
 	}
@@ -122,8 +122,7 @@ func runDNSFailing(p *check.Pass) error {
 	return nil
 }
 
-// failedAnswers counts the answers that say no, with their codes. Those without such a name count where hardly any other
-// comes.
+// failedAnswers counts the answers that say no, with their codes. NXDOMAIN counts where hardly any other comes.
 func failedAnswers(p *check.Pass, s evidence.NameServer) (bad quantity.Value, codes []string) {
 	missing := s.Coded("answers NXDOMAIN", func(code string) bool { return code == "NXDOMAIN" })
 	all := missing.Per(s.Answers).AtLeast(p.Param(dnsMissing))
@@ -145,8 +144,8 @@ func dnsRemedies(server string, codes []string) []check.Remedy {
 		}}
 	}
 	return []check.Remedy{{
-		Action: "Ask " + server + " for its reason (its log; dig +trace for SERVFAIL, its access list for REFUSED), or " +
-			"put another one first in /etc/resolv.conf.",
+		Action: "Ask " + server + " for its reason (its log; dig +trace for SERVFAIL, its access list for REFUSED), " +
+			"or put another one first in /etc/resolv.conf.",
 		Risk:   "another server may not know internal names",
 		Effect: "answers that say no: none",
 	}}

@@ -69,8 +69,8 @@ func rows() []row {
 			what: func(p ledger.Place) string { return "waiting for " + nameServer(p) },
 			remedies: func(p ledger.Place) []check.Remedy {
 				return []check.Remedy{{
-					Action: "See whether " + nameServer(p) + " answers; take it out of /etc/resolv.conf, or wherever the " +
-						"program has it from, or put one first that does.",
+					Action: "See whether " + nameServer(p) + " answers; take it out of /etc/resolv.conf, or " +
+						"wherever the program has it from, or put one first that does.",
 					Risk:   "another server may not know internal names",
 					Effect: "time waited for names falls to that of the answer",
 				}, {
