@@ -282,6 +282,17 @@ func Noticed(p *check.Pass, f *check.Finding, waiting quantity.Value, longest *c
 	return true
 }
 
+// AllOfRequests reports whether there are no more threads with work than requests in progress: then none of those that
+// are taken for one with work waits for work.
+func AllOfRequests(p *check.Pass, w *Waiting) bool {
+	r, ok := RequestsOf(p)
+	if !ok {
+		return false
+	}
+	_, owned := r.Share(w.WithWork())
+	return owned
+}
+
 // accepted is how many of the requests in progress do not wait to be accepted, on average.
 func (r Requests) accepted(p *check.Pass) float64 {
 	n := r.InProgress.Number()

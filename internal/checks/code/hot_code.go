@@ -279,6 +279,8 @@ func hotNamers(interpreter string) string {
 		return "perfdoctor reads those of PHP 7.3 to 8.4 without threads, as root; phpspy -p PID knows others"
 	case "perl":
 		return "perl -d:NYTProf, at the start of the program"
+	case "beam", "beam.smp":
+		return "erl +JPperf true (Erlang/OTP 25 or newer), at the start of the program"
 	}
 	return "python -X perf (3.12 or newer), node --perf-basic-prof, or py-spy and the inspector of the runtime"
 }

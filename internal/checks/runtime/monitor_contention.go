@@ -137,6 +137,9 @@ func (c *contended) waiters(prof *stacks.Profile) (n int, what string) {
 	if mean := float64(c.value) / float64(prof.Duration); mean > float64(len(c.threads)) {
 		return int(math.Ceil(mean)), "virtual threads"
 	}
+	if len(c.threads) == 1 {
+		return 1, "thread"
+	}
 	return len(c.threads), "threads"
 }
 

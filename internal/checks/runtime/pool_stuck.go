@@ -53,7 +53,9 @@ sample; a thread stands there when it does so for nearly all of the window, also
 when it came before and has not left. Pools of connections, full queues, answers
 over the network, event loops and locks that change hands have checks of their
 own. It is enough that threads with a request stand there for most of the time
-that a request takes, if that is long enough to be noticed. Of other programs:
+that a request takes, if that is long enough to be noticed. Threads that read
+requests themselves have one in hand when they wait elsewhere, unless more of
+them do than requests are in progress. Of other programs:
 the threads' states and system calls. There the kernel cannot tell a worker that
 waits for work from one that is stuck; that they stand there is a fact, and a
 warning only where connections wait to be accepted whenever one looked, or where
@@ -128,6 +130,7 @@ type stuckPool struct {
 	all     stacks.Weight
 	threads map[int]bool
 	places  map[stuckPlace]*stuckAt
+	takes   bool // requests, of connections that its threads serve
 }
 
 func runStuckSampled(p *check.Pass) error {
@@ -136,7 +139,7 @@ func runStuckSampled(p *check.Pass) error {
 		return err
 	}
 	most := quantity.Of(w.Who()+" of a pool that stand at one place for nearly all of the window", 0, w.Unit())
-	for _, pool := range stuckPools(w) {
+	for _, pool := range stuckPools(p, w) {
 		at := pool.worst()
 		if at == nil || lockChangesHands(p, w, at) {
 			continue
@@ -155,6 +158,7 @@ func runStuckSampled(p *check.Pass) error {
 			continue
 		}
 		waiting := w.Threads(fmt.Sprintf("%s of pool %q that stand there, mean", w.Who(), pool.name), at.total.Value)
+		at.request = at.request || pool.takes && evidence.AllOfRequests(p, w)
 		f := pool.finding(p, w, at, waiting, all)
 		f.Summary = fmt.Sprintf("%s of pool %q %s", waiting.Text(), pool.name, f.Summary)
 		if at.request && evidence.Noticed(p, &f, waiting, stuckRequest) {
@@ -166,8 +170,9 @@ func runStuckSampled(p *check.Pass) error {
 }
 
 // stuckPools gives the pools in order of name, without event loops.
-func stuckPools(w *evidence.Waiting) []*stuckPool {
+func stuckPools(p *check.Pass, w *evidence.Waiting) []*stuckPool {
 	loops := w.EventLoops()
+	takes := takesRequests(p, w)
 	byName := map[string]*stuckPool{}
 	for _, s := range w.Samples {
 		if s.Thread < 0 || loops[s.Thread] {
@@ -175,7 +180,9 @@ func stuckPools(w *evidence.Waiting) []*stuckPool {
 		}
 		name := w.Pool(s)
 		if byName[name] == nil {
-			byName[name] = &stuckPool{name: name, threads: map[int]bool{}, places: map[stuckPlace]*stuckAt{}}
+			byName[name] = &stuckPool{
+				name: name, threads: map[int]bool{}, places: map[stuckPlace]*stuckAt{}, takes: takes[name],
+			}
 		}
 		byName[name].add(w, s)
 	}
@@ -187,12 +194,33 @@ func stuckPools(w *evidence.Waiting) []*stuckPool {
 	return out
 }
 
+// takesRequests gives the pools whose threads read requests themselves: such a thread that waits elsewhere has one in
+// hand, whatever server it is of.
+func takesRequests(p *check.Pass, w *evidence.Waiting) map[string]bool {
+	pools := map[string]bool{}
+	l, ok := evidence.LedgerOf(p)
+	if !ok || !w.IsJava() {
+		return pools
+	}
+	looked := map[int]bool{}
+	for _, s := range w.Samples {
+		if s.Thread < 0 || looked[s.Thread] {
+			continue
+		}
+		looked[s.Thread] = true
+		if l.TakesRequests(w.ThreadOf(s).ID) {
+			pools[w.Pool(s)] = true
+		}
+	}
+	return pools
+}
+
 func (pool *stuckPool) add(w *evidence.Waiting, s stacks.Sample) {
 	pool.threads[s.Thread] = true
 	pool.all.Add(s)
 	wait, call := w.Waits.Of(s)
 	request, task := w.Waits.Serves(s)
-	if stuckKinds[wait] == nil || paces(wait) && !request && !task {
+	if stuckKinds[wait] == nil || paces(wait) && !request && !task && !pool.takes {
 		return
 	}
 	if w.InGo() && (wait == hotcode.ForLock || !request) {
@@ -225,11 +253,12 @@ func (pool *stuckPool) worst() (worst *stuckAt) {
 	return worst
 }
 
-// standing counts the threads that stand there for so much of the window.
+// standing counts the threads that stand there for so much of the window. Those that may wait for work do not.
 func (at *stuckAt) standing(w *evidence.Waiting, share quantity.Value) quantity.Value {
 	n := 0
+	mayIdle := paces(at.wait) && !at.request && !at.task
 	for _, time := range at.byThread {
-		if float64(time) >= share.Number()*float64(w.Duration) {
+		if !mayIdle && float64(time) >= share.Number()*float64(w.Duration) {
 			n++
 		}
 	}

@@ -79,6 +79,9 @@ func setFlows(set func(policy, ...metric.Metric)) {
 	set(policy{leave: asBuckets}, metric.ConnectDurations, metric.SoftirqDurations, metric.SoftirqTimedSeconds)
 	set(policy{keep: []string{"side", "at_most"}, begun: true}, metric.ConnectionLives)
 	set(policy{leave: fineBuckets}, metric.ExchangeDurations)
+	asked := []string{"endpoint"}
+	set(policy{keep: asked, each: asked, begun: true}, metric.DNSQueries, metric.DNSSeconds)
+	set(policy{keep: []string{"endpoint", "code"}, each: asked, begun: true}, metric.DNSAnswers)
 	set(policy{keep: []string{"source", "comm"}, each: []string{"source", "comm"}, begun: true},
 		metric.BindsAsked, metric.BindsFound, metric.BindSearchSeconds)
 }

@@ -172,6 +172,13 @@ func mainOfProfile(p *stacks.Profile) string {
 	return ""
 }
 
+// serverPrefixes are libraries of one project that is a program, too: where its class is the main one, all of it is the
+// application, whichever package of the project the class is in.
+var serverPrefixes = []string{
+	"org.h2.", "org.hsqldb.", "org.elasticsearch.", "org.opensearch.", "org.neo4j.", "org.infinispan.",
+	"com.hazelcast.",
+}
+
 // packageOf gives the first two parts of a class's package with a dot at the end: modules of one company lie side by
 // side. Of a package that is a library's elsewhere it takes three: org.apache.kafka. must not make all of org.apache.
 // the application.
@@ -181,7 +188,7 @@ func packageOf(class string) string {
 		return ""
 	}
 	n := 2
-	if hasPrefix(class, libraryPrefixes) {
+	if hasPrefix(class, libraryPrefixes) && !hasPrefix(class, serverPrefixes) {
 		n = 3
 	}
 	return strings.Join(parts[:min(n, len(parts))], ".") + "."

@@ -546,6 +546,20 @@ func (p *Pool) Title() string {
 	return p.Program + "/" + p.Name
 }
 
+// TakesRequests reports whether a thread of the target was seen to wait for a request on a connection that it serves.
+func (l *Ledger) TakesRequests(tid int) bool {
+	for _, p := range l.Pools {
+		if t := p.threads[strconv.Itoa(tid)]; t != nil {
+			for key := range t.sampled {
+				if key.part == Request && !strings.HasPrefix(key.call, "accept") {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
 // Who counts the pool's threads: "8 threads of nginx (4 processes)".
 func (p *Pool) Who() string {
 	n := len(p.threads)

@@ -133,7 +133,7 @@ var (
 		"Questions to a name server over UDP; one that is asked again with the same number, from the same port, is one.",
 		"endpoint")
 	DNSAnswers = counter("dns_answers_total", q.Events, "tp_btf/netif_receive_skb",
-		"Answers to them by their code, as dig names it: NOERROR, NXDOMAIN (there is no such name), SERVFAIL, …",
+		"Answers to them by their code, as dig names it: NOERROR, NXDOMAIN (there is no such name), SERVFAIL.",
 		"endpoint", "code")
 	DNSSeconds = counter("dns_query_seconds_total", q.Seconds, "tp_btf/net_dev_queue, netif_receive_skb",
 		"For how long they were without an answer, a sum over questions: the open ones until now, none for more than "+
