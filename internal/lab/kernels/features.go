@@ -88,6 +88,10 @@ func programFeatures() []feature {
 			pkg: "collectors/ebpf", tests: []string{"TestExchanges"},
 		},
 		{
+			name: "name servers: each of 24 questions, and its answer", collector: "bpf-dns", pkg: "collectors/ebpf",
+			tests: []string{"TestDNS"},
+		},
+		{
 			name: "connections: search for a port", collector: "bpf-connections", pkg: "collectors/ebpf",
 			tests: []string{"TestPortSearch"},
 		},
