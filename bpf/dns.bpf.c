@@ -120,14 +120,14 @@ SEC("tp_btf/net_dev_queue")
 int ask(u64 *ctx)
 {
 	const struct sk_buff *skb = (void *)ctx[0];
-	const struct sock *sk = read(skb->sk);
+	const struct sock *sk = skb->sk; // without read: it is called for each packet of a busy host
 	struct message m = {};
 	struct open open = {};
 	struct query query;
 	struct asked *a;
 	u16 port;
 
-	if (!sk || read(sk->sk_protocol) != UDP || !is_target(pid_tgid() >> 32))
+	if (!sk || sk->sk_protocol != UDP || !is_target(pid_tgid() >> 32))
 		return 0;
 	if (!read_message(&m, read(skb->head) + read(skb->network_header), read(skb->protocol)) || !is_question(&m))
 		return 0;

@@ -2,10 +2,13 @@ package evidence
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
@@ -22,39 +25,53 @@ type NameServer struct {
 
 // NameServerMetrics are what [NameServersOf] reads.
 func NameServerMetrics() []metric.Metric {
-	return []metric.Metric{metric.DNSQueries, metric.DNSAnswers, metric.DNSSeconds}
+	return []metric.Metric{metric.DNSQueries, metric.DNSAnswers, metric.DNSSeconds, metric.BPFRuns}
 }
 
 // NameServersOf gives the name servers that the target waited for, those first that it waited for longest.
 func NameServersOf(p *check.Pass) []NameServer {
+	began := time.Duration(math.MaxInt64)
+	for _, s := range p.Counter(metric.BPFRuns, "program", "ask") {
+		began = s.Points[0].At
+	}
 	var out []NameServer
 	for _, s := range p.Counter(metric.DNSSeconds) {
-		endpoint := s.Label("endpoint")
-		n := NameServer{Endpoint: endpoint, codes: map[string]float64{}}
-		waited, seconds, ok := Rise("time without an answer from "+endpoint,
-			p.Counter(metric.DNSSeconds, "endpoint", endpoint))
-		if !ok || seconds.Number() <= 0 {
-			continue
+		n := NameServer{Endpoint: s.Label("endpoint"), codes: map[string]float64{}}
+		of := []string{"endpoint", n.Endpoint}
+		queries, answers := 0.0, 0.0
+		for _, asked := range p.Counter(metric.DNSQueries, of...) {
+			queries += riseSince(asked, began)
 		}
-		n.Queries, _, _ = Rise("questions to "+endpoint, p.Counter(metric.DNSQueries, "endpoint", endpoint))
-		answers := 0.0
-		for _, of := range p.Counter(metric.DNSAnswers, "endpoint", endpoint) {
-			rise := of.Points[len(of.Points)-1].Value - of.Points[0].Value
-			n.codes[of.Label("code")] += rise
+		for _, answered := range p.Counter(metric.DNSAnswers, of...) {
+			rise := riseSince(answered, began)
+			n.codes[answered.Label("code")] += rise
 			answers += rise
 		}
-		n.Answers = quantity.Of("answers of "+endpoint, answers, quantity.Events)
-		if n.Queries.Number() == 0 {
+		seconds := s.Points[len(s.Points)-1].At - min(began, s.Points[0].At)
+		if queries == 0 || seconds <= 0 {
 			continue
 		}
-		n.Open = waited.Per(seconds).As("questions").Named("questions to %s without an answer, mean", endpoint)
-		n.Each = waited.Per(n.Queries).As(quantity.Seconds).Named("time of a question to %s, at least", endpoint)
+		n.Queries = quantity.Of("questions to "+n.Endpoint, queries, quantity.Events)
+		n.Answers = quantity.Of("answers of "+n.Endpoint, answers, quantity.Events)
+		waited := quantity.Of("time without an answer from "+n.Endpoint, riseSince(s, began), quantity.Seconds)
+		n.Open = waited.Per(quantity.Of("window", seconds.Seconds(), quantity.Seconds)).As("questions").
+			Named("questions to %s without an answer, mean", n.Endpoint)
+		n.Each = waited.Per(n.Queries).As(quantity.Seconds).Named("time of a question to %s, at least", n.Endpoint)
 		out = append(out, n)
 	}
 	slices.SortFunc(out, func(a, b NameServer) int {
 		return cmp.Or(cmp.Compare(b.Open.Number(), a.Open.Number()), strings.Compare(a.Endpoint, b.Endpoint))
 	})
 	return out
+}
+
+// riseSince is what a counter rose by: one that begins after the time began at zero.
+func riseSince(s recording.CounterSeries, began time.Duration) float64 {
+	first, last := s.Points[0], s.Points[len(s.Points)-1]
+	if first.At > began {
+		return last.Value
+	}
+	return max(0, last.Value-first.Value)
 }
 
 // Coded is how many answers had one of these codes.
