@@ -482,3 +482,29 @@ func TestAttributedInlined(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
+
+// TestShaded: a library in a package of another one is the library, and what only has such a word in its name is not.
+func TestShaded(t *testing.T) {
+	type outcome struct {
+		Name  string
+		Owner Owner
+	}
+	o := Owners{main: "org.shop."}
+	for name, want := range map[string]outcome{
+		"io.grpc.netty.shaded.io.netty.channel.epoll.Native.epollWait0": {
+			"io.netty.channel.epoll.Native.epollWait0", Library,
+		},
+		"org.apache.flink.shaded.netty4.io.netty.channel.nio.NioEventLoop.run": {
+			"io.netty.channel.nio.NioEventLoop.run", Library,
+		},
+		"org.shop.thirdparty.com.google.common.base.Joiner.join": {"com.google.common.base.Joiner.join", Library},
+		"org.shop.shaded.Lamp.light":                             {"org.shop.shaded.Lamp.light", Application},
+		"org.shop.Order.total":                                   {"org.shop.Order.total", Application},
+	} {
+		f := stacks.Frame{Name: name, Kind: stacks.Compiled}
+		got, _ := unshaded(f)
+		if diff := cmp.Diff(want, outcome{got, o.Of(f)}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -94,6 +94,31 @@ var libraryPrefixes = []string{
 	"org.junit.", "junit.", "org.mockito.", "org.testng.", "org.gradle.", "com.intellij.",
 }
 
+// shadedParts are in the names of packages into which builds move a library, so that nobody else's version of it comes
+// in the way (relocation of the Maven Shade plugin, and of Gradle's Shadow): io.grpc.netty.shaded.io.netty.
+var shadedParts = []string{".shaded.", ".shade.", ".shadow.", ".repackaged.", ".relocated.", ".thirdparty."}
+
+// unshaded gives the name that a method has in the library itself, and whether it was moved. Some builds add a part of
+// their own behind: org.apache.flink.shaded.netty4.io.netty.
+func unshaded(f stacks.Frame) (name string, moved bool) {
+	if !f.Managed() {
+		return f.Name, false
+	}
+	for _, part := range shadedParts {
+		_, rest, found := strings.Cut(f.Name, part)
+		if !found {
+			continue
+		}
+		_, behind, _ := strings.Cut(rest, ".")
+		for _, original := range []string{rest, behind} {
+			if hasPrefix(original, libraryPrefixes) {
+				return original, true
+			}
+		}
+	}
+	return f.Name, false
+}
+
 // syntheticParts are in the names of classes and methods that a compiler or framework made around somebody's code:
 // naming them tells a reader nothing.
 var syntheticParts = []string{
@@ -218,6 +243,15 @@ func (o Owners) Of(f stacks.Frame) Owner {
 		return ofGo(f)
 	case !f.Managed():
 		return ofMachine(f)
+	}
+	return o.ofManaged(f)
+}
+
+func (o Owners) ofManaged(f stacks.Frame) Owner {
+	_, moved := unshaded(f)
+	switch {
+	case moved:
+		return Library
 	case o.inMain(f):
 		return Application
 	case OfJDK(f.Name):

@@ -82,9 +82,11 @@ func (g glob) match(s string) bool {
 }
 
 // Frames gives the frames of a profile that any of the patterns matches, and whether there is one. Frames are few and
-// samples many, so names are compared once.
+// samples many, so names are compared once. A library that another one has moved into a package of its own matches as it
+// would where it comes from.
 func Frames(p *stacks.Profile, patterns []Pattern) (set stacks.Set, some bool) {
 	set = p.Set(func(f stacks.Frame) bool {
+		f.Name, _ = unshaded(f)
 		for _, pattern := range patterns {
 			if pattern.Frame(f) {
 				some = true
