@@ -51,8 +51,8 @@ func NameServersOf(p *check.Pass) []NameServer {
 		if queries == 0 || seconds <= 0 {
 			continue
 		}
-		n.Queries = quantity.Of("questions to "+n.Endpoint, queries, quantity.Events)
-		n.Answers = quantity.Of("answers of "+n.Endpoint, answers, quantity.Events)
+		n.Queries = quantity.Of("questions to "+n.Endpoint, queries, "questions")
+		n.Answers = quantity.Of("answers of "+n.Endpoint, answers, "answers")
 		waited := quantity.Of("time without an answer from "+n.Endpoint, riseSince(s, began), quantity.Seconds)
 		n.Open = waited.Per(quantity.Of("window", seconds.Seconds(), quantity.Seconds)).As("questions").
 			Named("questions to %s without an answer, mean", n.Endpoint)
@@ -82,7 +82,7 @@ func (n NameServer) Coded(name string, of func(code string) bool) quantity.Value
 			sum += count
 		}
 	}
-	return quantity.Of(name, sum, quantity.Events)
+	return quantity.Of(name, sum, "answers")
 }
 
 // Codes lists the codes of the answers, the most first.

@@ -61,7 +61,7 @@ var (
 			"exist (ndots:5 and three domains of Kubernetes)",
 	}
 	dnsAnswers = &check.Param{
-		Name: "answers", Default: 5, Unit: quantity.Events, Why: "fewer bad answers are an accident",
+		Name: "answers", Default: 5, Unit: "answers", Why: "fewer bad answers are an accident",
 	}
 )
 
@@ -94,7 +94,7 @@ func runDNSFailing(p *check.Pass) error {
 			continue
 		}
 		bad, why := failedAnswers(p, s)
-		share := bad.Per(s.Answers).Named("of the answers of %s", s.Endpoint)
+		share := bad.Per(s.Answers).Named("answers of %s that say no", s.Endpoint)
 		p.Read(share)
 		if bad.Below(p.Param(dnsAnswers)) || share.Below(p.Param(dnsFailed)) {
 			continue
@@ -107,11 +107,10 @@ func runDNSFailing(p *check.Pass) error {
 			Evidence: []quantity.Value{share, s.Queries, s.Each},
 			Remedies: dnsRemedies(s.Endpoint, why),
 			Placebos: []string{"A longer time limit or more threads: the answer came, and stays the same."},
-			Disproof: "dig @" + strings.TrimSuffix(s.Endpoint, ":53") + " for a name that the program uses answers " +
-				"NOERROR.",
+			Disproof: dig(s.Endpoint) + " for a name that the program uses answers NOERROR.",
 		}
 		if most := evidence.RequestsAtMost(p); most.Number() > 0 {
-			of := bad.As(most.Unit()).Per(most).Named("of the requests to the target")
+			of := bad.As(most.Unit()).Per(most).Named("answers that say no, of the requests to the target")
 			f.Evidence = append(f.Evidence, of)
 			if of.Below(p.Param(dnsFailed)) {
 				f.Severity = check.Info

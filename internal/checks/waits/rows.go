@@ -2,6 +2,8 @@ package waits
 
 import (
 	"cmp"
+	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -80,8 +82,7 @@ func rows() []row {
 			},
 			placebos: []string{"More threads: they wait for the same server."},
 			disproof: func(_ *ledger.Pool, p ledger.Place) string {
-				return "dig @" + cmp.Or(strings.TrimSuffix(p.On, ":53"), "SERVER") + " for a name that the program " +
-					"uses answers within milliseconds."
+				return dig(p.On) + " for a name that the program uses answers within milliseconds."
 			},
 		},
 		{
@@ -246,6 +247,14 @@ func rows() []row {
 }
 
 // nameServer names the one that is asked, where that is known.
+// dig is the command that asks a name server, given as ip:port, or empty for one that is not known.
+func dig(server string) string {
+	if at, err := netip.ParseAddrPort(server); err == nil && at.Port() != 53 {
+		return fmt.Sprintf("dig -p %d @%s", at.Port(), at.Addr())
+	}
+	return "dig @" + cmp.Or(strings.TrimSuffix(server, ":53"), "SERVER")
+}
+
 func nameServer(p ledger.Place) string {
 	if p.On == "" {
 		return "a name server of /etc/resolv.conf"
