@@ -82,8 +82,8 @@ func (g glob) match(s string) bool {
 }
 
 // Frames gives the frames of a profile that any of the patterns matches, and whether there is one. Frames are few and
-// samples many, so names are compared once. A library that another one has moved into a package of its own matches as it
-// would where it comes from.
+// samples many, so names are compared once. A library that another one has moved into a package of its own matches as
+// it would where it comes from.
 func Frames(p *stacks.Profile, patterns []Pattern) (set stacks.Set, some bool) {
 	set = p.Set(func(f stacks.Frame) bool {
 		f.Name, _ = unshaded(f)
