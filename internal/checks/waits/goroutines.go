@@ -47,6 +47,9 @@ func (r row) ofGoroutines(p *check.Pass, limits params) (found bool) {
 		return false
 	}
 	site, at := sites[0], ledger.Place{}
+	if servers := evidence.NameServersOf(p); r.asks && len(servers) > 0 {
+		at.On = servers[0].Endpoint // of a goroutine's own stack it cannot be read
+	}
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "pool", ID: site.Pool},
 		Severity: check.Warning, Confidence: evidence.SampledConfidence(total.Count, nil),

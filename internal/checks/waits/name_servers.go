@@ -34,13 +34,26 @@ func (r row) ofQueries(p *check.Pass, limits params) {
 		Remedies: r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(nil, at),
 	}
 	if r, asked := evidence.RequestsOf(p); !asked {
-		f.Severity = check.Warning
+		f.Severity = ofIdle(p)
 	} else if waiting := s.Open.As(r.InProgress.Unit()); waiting.Below(r.InProgress) {
 		evidence.Noticed(p, &f, waiting, limits.request)
 	} else { // two questions a name, and those that a resolver has given up, are open for one request
 		evidence.Noticed(p, &f, r.InProgress, limits.request)
 	}
 	p.Report(f)
+}
+
+// leastComputing is how many threads of a program that nobody asks compute where name servers are not what holds it up:
+// half of one is more than a program has that waits for addresses.
+const leastComputing = 0.5
+
+// ofIdle is the severity of what name servers do to a program that nobody asks: a job that computes asks them beside,
+// such as for where to send its metrics.
+func ofIdle(p *check.Pass) check.Severity {
+	if l, ok := evidence.LedgerOf(p); ok && l.Window > 0 && l.Computing()/l.Window >= leastComputing {
+		return check.Info
+	}
+	return check.Warning
 }
 
 func slowness(s evidence.NameServer) string {
@@ -81,9 +94,10 @@ Fix: by the code. Won't help: a longer time limit, more threads. Disproof: dig @
 
 Measured: the answers over UDP to the target's questions, by the code in their header. A server that does not answer at
 all is dns-slow.`,
-	URL:    "https://www.rfc-editor.org/rfc/rfc1035#section-4.1.1",
-	Needs:  []metric.Metric{metric.DNSAnswers},
-	Uses:   append(evidence.NameServerMetrics(), evidence.RequestMetrics()...),
+	URL:   "https://www.rfc-editor.org/rfc/rfc1035#section-4.1.1",
+	Needs: []metric.Metric{metric.DNSAnswers},
+	Uses: append(append(evidence.NameServerMetrics(), evidence.RequestMetrics()...), metric.ThreadStateTime,
+		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU),
 	Params: []*check.Param{dnsFailed, dnsMissing, dnsAnswers},
 	Run:    runDNSFailing,
 }
@@ -101,7 +115,7 @@ func runDNSFailing(p *check.Pass) error {
 		}
 		f := check.Finding{
 			Subject:  check.Subject{Kind: "name server", ID: s.Endpoint},
-			Severity: check.Warning, Confidence: check.High, Weight: min(1, share.Number()),
+			Severity: ofIdle(p), Confidence: check.High,
 			Summary: fmt.Sprintf("%s of the answers of the name server %s are %s", share.Text(), s.Endpoint,
 				strings.Join(why, " and ")),
 			Evidence: []quantity.Value{share, s.Queries, s.Each},
@@ -112,8 +126,9 @@ func runDNSFailing(p *check.Pass) error {
 		if most := evidence.RequestsAtMost(p); most.Number() > 0 {
 			of := bad.As(most.Unit()).Per(most).Named("answers that say no, of the requests to the target")
 			f.Evidence = append(f.Evidence, of)
-			if of.Below(p.Param(dnsFailed)) {
-				f.Severity = check.Info
+			f.Severity, f.Weight = check.Info, min(1, of.Number())
+			if of.AtLeast(p.Param(dnsFailed)) {
+				f.Severity = check.Warning
 			}
 		}
 		p.Report(f)
