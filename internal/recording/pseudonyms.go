@@ -109,7 +109,7 @@ var redactions = map[string]func(*redact.Names, string) string{
 	"at": (*redact.Names).Code, "holder_at": (*redact.Names).Code, "holder_in": (*redact.Names).Code,
 	"waiter_at": (*redact.Names).Code, "statement": statement, "holder_statement": statement, "table": table,
 	"waker": (*redact.Names).Code, "class": (*redact.Names).Wait, "on": (*redact.Names).Object,
-	"at_most": nil, "available": nil, "cause": nil, "collector": nil, "compiler": nil, "controller": nil, "cpu": nil,
+	"at_most": nil, "available": nil, "cause": nil, "code": nil, "collector": nil, "compiler": nil, "controller": nil, "cpu": nil,
 	"cpu_model": nil,
 	"cpus":      nil, "current": nil, "cycle": nil, "direction": nil, "driver": nil, "error": nil, "event": nil,
 	"exchanges": nil,
