@@ -62,14 +62,14 @@ func instructionClock(name string, each time.Duration, tests ...string) feature 
 
 // features is the one list. A collector that declares a floor must have a row.
 func features() []feature {
-	return append(append(programFeatures(), counterFeatures()...), feature{
+	return append(slices.Concat(connectionFeatures(), programFeatures(), counterFeatures()), feature{
 		name: "experiments, and that they are undone", pkg: "cli/experiment",
 		tests: []string{"TestInterference", "TestShows"},
 	})
 }
 
-// programFeatures are the rows of BPF programs.
-func programFeatures() []feature {
+// connectionFeatures are the rows of BPF programs about connections and whom they are to.
+func connectionFeatures() []feature {
 	return []feature{
 		{
 			name: "connections: each end of 1009, by process", collector: "bpf-connections", pkg: "collectors/ebpf",
@@ -108,6 +108,12 @@ func programFeatures() []feature {
 			name: "connections: whose port bind() took", collector: "bpf-connections", pkg: "collectors/ebpf",
 			tests: []string{"TestConnectsBound"},
 		},
+	}
+}
+
+// programFeatures are the rows of other BPF programs.
+func programFeatures() []feature {
+	return []feature{
 		{
 			name: "softirqs, against /proc/softirqs", collector: "bpf-softirq", pkg: "collectors/ebpf",
 			tests: []string{"TestSoftirqs", "TestSoftirqTurns"},
