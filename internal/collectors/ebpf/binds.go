@@ -48,10 +48,9 @@ type binds struct {
 }
 
 func openBinds(ctx context.Context, l *Loader, env collect.Env) (collect.Source, error) {
-	netns := env.Target.Namespaces.Net
-	if netns.Inode == 0 {
-		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",
-			"the target's network namespace is not known: %s", netns.Reason)
+	netns, err := targetNetNS(env)
+	if err != nil {
+		return nil, err
 	}
 	root, err := env.Host.UnifiedRoot()
 	if err != nil {
@@ -59,7 +58,7 @@ func openBinds(ctx context.Context, l *Loader, env collect.Env) (collect.Source,
 			"mount the v2 cgroups, and run perfdoctor outside of containers",
 			"the programs are attached to the root of the v2 cgroups: %v", err)
 	}
-	b := &binds{names: newNames(env.Host.Proc), netns: uint32(netns.Inode)}
+	b := &binds{names: newNames(env.Host.Proc), netns: netns}
 	b.set, err = l.open(ctx, bpf.LoadBinds, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
 		if env.Target.Kind == host.KindHost {
 			return nil

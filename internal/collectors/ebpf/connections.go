@@ -65,13 +65,12 @@ type connections struct {
 }
 
 func openConnections(ctx context.Context, l *Loader, env collect.Env) (collect.Source, error) {
-	netns := env.Target.Namespaces.Net
-	if netns.Inode == 0 {
-		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",
-			"the target's network namespace is not known: %s", netns.Reason)
+	netns, err := targetNetNS(env)
+	if err != nil {
+		return nil, err
 	}
 	c := &connections{
-		names: newNames(env.Host.Proc), netns: uint32(netns.Inode), kept: map[bpf.ConnectionsFlow]bool{},
+		names: newNames(env.Host.Proc), netns: netns, kept: map[bpf.ConnectionsFlow]bool{},
 		totals: map[bpf.ConnectionsFlow]bpf.ConnectionsTotals{},
 	}
 	hz, err := ticks()

@@ -48,13 +48,12 @@ func openDNS(ctx context.Context, l *Loader, env collect.Env) (collect.Source, e
 	if err != nil {
 		return nil, err
 	}
-	netns := env.Target.Namespaces.Net
-	if netns.Inode == 0 {
-		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",
-			"the target's network namespace is not known: %s", netns.Reason)
+	netns, err := targetNetNS(env)
+	if err != nil {
+		return nil, err
 	}
 	s, err := l.open(ctx, bpf.LoadDNS, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
-		return errors.Join(setTargets(spec, members), spec.Variables[bpf.DNSVarOnlyNetns].Set(uint32(netns.Inode)))
+		return errors.Join(setTargets(spec, members), spec.Variables[bpf.DNSVarOnlyNetns].Set(netns))
 	})
 	if err != nil {
 		return nil, err

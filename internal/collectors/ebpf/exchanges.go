@@ -49,16 +49,15 @@ func openExchanges(ctx context.Context, l *Loader, env collect.Env) (collect.Sou
 	if err != nil {
 		return nil, err
 	}
-	netns := env.Target.Namespaces.Net
-	if netns.Inode == 0 {
-		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",
-			"the target's network namespace is not known: %s", netns.Reason)
+	netns, err := targetNetNS(env)
+	if err != nil {
+		return nil, err
 	}
 	s, err := l.open(ctx, bpf.LoadExchanges, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {
 		ports, err := ownPorts(ctx, env, members)
 		spec.Maps[bpf.ExchangesMapListeners].Contents = portBits(ports)
 		return errors.Join(err, setTargets(spec, members),
-			spec.Variables[bpf.ExchangesVarOnlyNetns].Set(uint32(netns.Inode)))
+			spec.Variables[bpf.ExchangesVarOnlyNetns].Set(netns))
 	})
 	if err != nil {
 		return nil, err

@@ -203,6 +203,16 @@ func targetMembers(ctx context.Context, env collect.Env, what string) ([]host.Pr
 	return members, nil
 }
 
+// targetNetNS gives the inode of the target's network namespace.
+func targetNetNS(env collect.Env) (uint32, error) {
+	netns := env.Target.Namespaces.Net
+	if netns.Inode == 0 {
+		return 0, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",
+			"the target's network namespace is not known: %s", netns.Reason)
+	}
+	return uint32(netns.Inode), nil
+}
+
 // setTargets tells programs the processes they are about.
 func setTargets(spec *cilium.CollectionSpec, members []host.Process) error {
 	if len(members) == 1 {

@@ -52,10 +52,9 @@ func OpenSockets(ctx context.Context, l *Loader, env collect.Env, pid int) (*Soc
 	if err := allowed(env.Host); err != nil {
 		return nil, err
 	}
-	netns := env.Target.Namespaces.Net
-	if netns.Inode == 0 {
-		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root",
-			"the target's network namespace is not known: %s", netns.Reason)
+	netns, err := targetNetNS(env)
+	if err != nil {
+		return nil, err
 	}
 	hz, err := ticks()
 	if err != nil {
@@ -68,7 +67,7 @@ func OpenSockets(ctx context.Context, l *Loader, env collect.Env, pid int) (*Soc
 	s.set, err = l.open(ctx, bpf.LoadSockets, func(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
 		_, err := kernel.AnyTypeByName("bpf_sock_from_file")
 		return errors.Join(spec.Variables[bpf.SocketsVarHasSockFromFile].Set(err == nil),
-			spec.Variables[bpf.SocketsVarOnlyNetns].Set(uint32(netns.Inode)))
+			spec.Variables[bpf.SocketsVarOnlyNetns].Set(netns))
 	})
 	if err != nil {
 		return nil, err
