@@ -33,12 +33,14 @@ func (r row) ofQueries(p *check.Pass, limits params) {
 		Evidence: []quantity.Value{s.Queries, s.Answers, s.Open, s.Each},
 		Remedies: r.remedies(at), Placebos: r.placebos, Disproof: r.disproof(nil, at),
 	}
-	if r, asked := evidence.RequestsOf(p); !asked {
-		f.Severity = ofIdle(p)
-	} else if waiting := s.Open.As(r.InProgress.Unit()); waiting.Below(r.InProgress) {
+	if r, asked := evidence.RequestsOf(p); asked {
+		waiting := s.Open.As(r.InProgress.Unit())
+		if waiting.Above(r.InProgress) { // two questions a name, and those that were given up, are open for one
+			waiting = r.InProgress
+		}
 		evidence.Noticed(p, &f, waiting, limits.request)
-	} else { // two questions a name, and those that a resolver has given up, are open for one request
-		evidence.Noticed(p, &f, r.InProgress, limits.request)
+	} else {
+		f.Severity = ofIdle(p)
 	}
 	p.Report(f)
 }
