@@ -72,16 +72,6 @@ type Summary struct {
 	Notes []string
 }
 
-// ForwardPath sums the hooks that a forwarded IPv4 packet passes: prerouting, forward, postrouting.
-func (s Summary) ForwardPath() Hook {
-	return add(add(s.IPv4["prerouting"], s.IPv4["forward"]), s.IPv4["postrouting"])
-}
-
-// LocalPath sums the hooks a packet and its answer pass at a local IPv4 socket: prerouting, input, output, postrouting.
-func (s Summary) LocalPath() Hook {
-	return add(add(s.IPv4["prerouting"], s.IPv4["input"]), add(s.IPv4["output"], s.IPv4["postrouting"]))
-}
-
 func add(a, b Hook) Hook {
 	return Hook{
 		a.Packet + b.Packet, a.Connection + b.Connection,

@@ -31,7 +31,7 @@ func read(t testing.TB, s *Set) []Count {
 
 func value(t testing.TB, counts []Count, event Event) float64 {
 	t.Helper()
-	c, ok := Find(counts, event)
+	c, ok := find(counts, event)
 	if !ok || c.Status != Counted {
 		t.Fatalf("%s: %+v, found %v; want it counted", event, c, ok)
 	}
@@ -248,7 +248,7 @@ func TestOtherUsersProcessIsDenied(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		clock, _ := Find(counts, TaskClock)
+		clock, _ := find(counts, TaskClock)
 		if clock.Status != Denied || !strings.Contains(clock.Reason, "CAP_PERFMON") {
 			t.Errorf("task-clock of another user's process: %+v, want it denied with the remedy", clock)
 		}
@@ -278,7 +278,7 @@ func TestUserOnlyWhenParanoid(t *testing.T) {
 		}
 		got := map[Event]row{}
 		for _, event := range []Event{TaskClock, ContextSwitches, MinorFaults} {
-			c, _ := Find(counts, event)
+			c, _ := find(counts, event)
 			got[event] = row{c.Status, c.UserOnly}
 		}
 		want := map[Event]row{
@@ -306,8 +306,8 @@ func TestHardwareIsCountedOrExplained(t *testing.T) {
 			t.Errorf("%s in %s: %+v", c.Event, c.Group, c)
 		}
 	}
-	cycles, _ := Find(counts, Cycles)
-	_, ok := RatioOf(nil, counts, Instructions, Cycles)
+	cycles, _ := find(counts, Cycles)
+	_, ok := ratioOf(nil, counts, Instructions, Cycles)
 	if cycles.Status == NotSupported && ok {
 		t.Error("instructions per cycle without a cycle counter")
 	}
@@ -335,7 +335,7 @@ func TestHost(t *testing.T) {
 		}
 		defer s.Close()
 		counts, err := s.Read(nil)
-		if c, _ := Find(counts, CPUClock); paranoid() == "2" && c.Status != Denied {
+		if c, _ := find(counts, CPUClock); paranoid() == "2" && c.Status != Denied {
 			t.Errorf("cpu-clock of a CPU without privileges: %+v, want it denied", c)
 		}
 		return err
@@ -435,15 +435,15 @@ func TestRatioOfOneGroupOnly(t *testing.T) {
 		count(Cycles, "core", 400, 50), count(Instructions, "core", 800, 0),
 		count(Cycles, "cache", 500, 60), count(Instructions, "cache", 300, 60),
 	}
-	got, ok := RatioOf(earlier, later, Instructions, Cycles)
-	want := Ratio{Numerator: 100, Denominator: 400, Group: "cache", RunningShare: 0.8}
-	if diff := cmp.Diff(want, got); diff != "" || !ok || got.Value() != 0.25 {
+	got, ok := ratioOf(earlier, later, Instructions, Cycles)
+	want := ratio{Numerator: 100, Denominator: 400, Group: "cache", RunningShare: 0.8}
+	if diff := cmp.Diff(want, got); diff != "" || !ok || got.value() != 0.25 {
 		t.Errorf("ratio (-want +got), ok %v:\n%s", ok, diff)
 	}
-	if _, ok := RatioOf(later, later, Instructions, Cycles); ok {
+	if _, ok := ratioOf(later, later, Instructions, Cycles); ok {
 		t.Error("a ratio of an interval in which nothing ran")
 	}
-	if _, ok := RatioOf(nil, later, BranchMisses, Cycles); ok {
+	if _, ok := ratioOf(nil, later, BranchMisses, Cycles); ok {
 		t.Error("a ratio of an event that is not there")
 	}
 }
@@ -671,7 +671,7 @@ func cgroup(t *testing.T) (made, own string) {
 // groupValue is 0 as long as nothing has run in the group.
 func groupValue(t *testing.T, s *Set, event Event) float64 {
 	t.Helper()
-	c, ok := Find(read(t, s), event)
+	c, ok := find(read(t, s), event)
 	if !ok || c.Status != Counted && (c.Status != NotCounted || strings.HasPrefix(c.Reason, "perf_event_open")) {
 		t.Fatalf("%s: %+v, found %v", event, c, ok)
 	}

@@ -25,7 +25,7 @@ func loop(turns int) uint64 {
 // TestInstructionsOfALoop needs a PMU. Package vm runs it in a guest that has one.
 func TestInstructionsOfALoop(t *testing.T) {
 	s := thisThread(t)
-	if c, _ := Find(read(t, s), Instructions); c.Status == NotSupported || c.Status == Denied {
+	if c, _ := find(read(t, s), Instructions); c.Status == NotSupported || c.Status == Denied {
 		t.Skipf("instructions: %s: %s", c.Status, c.Reason)
 	}
 	// Twice the turns less once the turns: what surrounds the loop cancels out.
@@ -38,12 +38,12 @@ func TestInstructionsOfALoop(t *testing.T) {
 		}
 		after := read(t, s)
 		grown[i] = value(t, after, Instructions) - value(t, before, Instructions)
-		ratio, ok := RatioOf(before, after, Instructions, Cycles)
+		r, ok := ratioOf(before, after, Instructions, Cycles)
 		if !ok {
 			t.Fatal("no instructions per cycle")
 		}
 		t.Logf("%d turns: %.0f instructions, %.4f per cycle, %.0f %% of the time on a counter", (i+1)*turns, grown[i],
-			ratio.Value(), 100*ratio.RunningShare)
+			r.value(), 100*r.RunningShare)
 	}
 	each := (grown[1] - grown[0]) / turns
 	// 2 % is for interrupts that fall into the one loop and not into the other.
@@ -92,15 +92,15 @@ func TestKnownIPC(t *testing.T) {
 	before := read(t, s)
 	used := work(t, 20_000_000)
 	after := read(t, s)
-	ratio, ok := RatioOf(before, after, Instructions, Cycles)
+	r, ok := ratioOf(before, after, Instructions, Cycles)
 	if !ok {
 		t.Fatal("no instructions per cycle")
 	}
-	if got, want := fmt.Sprintf("%.4f", ratio.Value()), fmt.Sprintf("%.4f", 1/float64(each)); got != want {
+	if got, want := fmt.Sprintf("%.4f", r.value()), fmt.Sprintf("%.4f", 1/float64(each)); got != want {
 		t.Errorf("%s instructions per cycle, want %s", got, want)
 	}
 	grown, want := value(t, after, Instructions)-value(t, before, Instructions), float64(used)/float64(each)
-	t.Logf("%.0f instructions, by the CPU time %.0f; %.6f per cycle", grown, want, ratio.Value())
+	t.Logf("%.0f instructions, by the CPU time %.0f; %.6f per cycle", grown, want, r.value())
 	if math.Abs(grown-want) > 0.01*want { // the two readings of the counters are in one and not in the other
 		t.Errorf("%.0f instructions, the CPU time has %.0f", grown, want)
 	}
@@ -121,15 +121,15 @@ func TestGroupIPC(t *testing.T) {
 	used := work(t, 20_000_000)
 	after := read(t, s)
 	move(t, leave)
-	ratio, ok := RatioOf(before, after, Instructions, Cycles)
+	r, ok := ratioOf(before, after, Instructions, Cycles)
 	if !ok {
 		t.Fatalf("no instructions per cycle: %+v", after)
 	}
-	if got, want := fmt.Sprintf("%.4f", ratio.Value()), fmt.Sprintf("%.4f", 1/float64(each)); got != want {
+	if got, want := fmt.Sprintf("%.4f", r.value()), fmt.Sprintf("%.4f", 1/float64(each)); got != want {
 		t.Errorf("%s instructions per cycle, want %s", got, want)
 	}
 	grown, want := value(t, after, Instructions)-value(t, before, Instructions), float64(used)/float64(each)
-	t.Logf("%.0f instructions, by the CPU time %.0f; %.6f per cycle", grown, want, ratio.Value())
+	t.Logf("%.0f instructions, by the CPU time %.0f; %.6f per cycle", grown, want, r.value())
 	if grown < 0.99*want || grown > 1.1*want { // the other threads of the process are of the group, too
 		t.Errorf("%.0f instructions, the CPU time has %.0f", grown, want)
 	}
@@ -154,18 +154,18 @@ func TestMultiplexed(t *testing.T) {
 	want := float64(used) / float64(each)
 	for i, s := range sets {
 		counts := read(t, s)
-		ratio, ok := RatioOf(first[i], counts, Instructions, Cycles)
+		r, ok := ratioOf(first[i], counts, Instructions, Cycles)
 		if !ok {
 			t.Fatalf("set %d: no instructions per cycle", i)
 		}
-		off := ratio.Numerator/want - 1
-		t.Logf("set %d: %s: %.1f %% of the time on a counter, %.2f %% off %.0f instructions", i, ratio.Group,
-			100*ratio.RunningShare, 100*off, want)
+		off := r.Numerator/want - 1
+		t.Logf("set %d: %s: %.1f %% of the time on a counter, %.2f %% off %.0f instructions", i, r.Group,
+			100*r.RunningShare, 100*off, want)
 		if math.Abs(off) > 0.02 {
-			t.Errorf("set %d: scaled to %.0f instructions, the CPU time has %.0f", i, ratio.Numerator, want)
+			t.Errorf("set %d: scaled to %.0f instructions, the CPU time has %.0f", i, r.Numerator, want)
 		}
-		if ratio.RunningShare < 0.45 || ratio.RunningShare > 0.55 {
-			t.Errorf("set %d: on a counter for %.1f %% of the time, want half", i, 100*ratio.RunningShare)
+		if r.RunningShare < 0.45 || r.RunningShare > 0.55 {
+			t.Errorf("set %d: on a counter for %.1f %% of the time, want half", i, 100*r.RunningShare)
 		}
 	}
 }
@@ -178,12 +178,12 @@ func TestMissingEvents(t *testing.T) {
 	work(t, 1_000_000)
 	after := read(t, s)
 	for _, e := range []Event{BranchMisses, CacheReferences, CacheMisses, StalledCyclesFront, DTLBLoadMisses} {
-		c, ok := Find(after, e)
+		c, ok := find(after, e)
 		if !ok || c.Status != NotSupported || c.Value != 0 || !strings.Contains(c.Reason, "no such counter") {
 			t.Errorf("%s: %+v, want it not supported, with the reason", e, c)
 		}
-		if r, ok := RatioOf(before, after, e, Instructions); ok {
-			t.Errorf("%s per instruction: %v", e, r.Value())
+		if r, ok := ratioOf(before, after, e, Instructions); ok {
+			t.Errorf("%s per instruction: %v", e, r.value())
 		}
 	}
 }
@@ -200,11 +200,11 @@ func TestPartialPMU(t *testing.T) {
 	if grown := value(t, after, Cycles) - value(t, before, Cycles); grown <= 0 {
 		t.Errorf("%v cycles", grown)
 	}
-	c, ok := Find(after, Instructions)
+	c, ok := find(after, Instructions)
 	if !ok || c.Status != NotSupported || c.Value != 0 {
 		t.Errorf("instructions: %+v, want them not supported", c)
 	}
-	if r, ok := RatioOf(before, after, Instructions, Cycles); ok {
-		t.Errorf("%v instructions per cycle without instructions", r.Value())
+	if r, ok := ratioOf(before, after, Instructions, Cycles); ok {
+		t.Errorf("%v instructions per cycle without instructions", r.value())
 	}
 }

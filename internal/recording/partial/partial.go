@@ -36,9 +36,6 @@ type Owner struct{ UID, GID int }
 // File is that of the zero [How].
 func File(path string, write func(*os.File) error) error { return How{}.File(path, write) }
 
-// Dir is that of the zero [How].
-func Dir(path string, write func(*os.Root) error) error { return How{}.Dir(path, write) }
-
 // File writes the file at path, which only its owner may read. What is there already is not overwritten, unless h says
 // so.
 func (h How) File(path string, write func(*os.File) error) error {

@@ -41,7 +41,7 @@ func TestWholeOrNothing(t *testing.T) {
 		return File(file, func(f *os.File) error { return first(err, os.WriteFile(f.Name(), []byte("x"), 0o600)) })
 	}
 	writeDir := func(err error) error {
-		return Dir(folder+"/", func(root *os.Root) error {
+		return How{}.Dir(folder+"/", func(root *os.Root) error {
 			return first(root.WriteFile("meta.json", []byte("x"), 0o600), err)
 		})
 	}

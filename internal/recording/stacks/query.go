@@ -109,10 +109,7 @@ type Row struct {
 // Method takes line and kind off a frame, so that [Profile.Top] and [Profile.Callers] group by method or function.
 func Method(f Frame) Frame { return Frame{Name: f.Name, Module: f.Module} }
 
-// Line takes the kind off a frame: the same source line may be interpreted first and compiled later.
-func Line(f Frame) Frame { return Frame{Name: f.Name, Module: f.Module, Line: f.Line} }
-
-// Top gives a row for each frame, grouped by what by makes of it ([Method], [Line], a package or a module), in falling
+// Top gives a row for each frame, grouped by what by makes of it ([Method], a package or a module), in falling
 // order of their total.
 func (p *Profile) Top(by func(Frame) Frame) []Row {
 	group, rows := p.groups(by)

@@ -223,7 +223,7 @@ func TestQueries(t *testing.T) {
 		{Frame{Name: "com.example.Shop.cart", Line: 43}, Weight{10, 100}, Weight{10, 100}},
 		{Frame{Name: "com.example.Shop.pay", Line: 7}, Weight{10, 100}, Weight{10, 100}},
 	}
-	if diff := cmp.Diff(wantCallers, p.Callers(compile, app, Line)); diff != "" {
+	if diff := cmp.Diff(wantCallers, p.Callers(compile, app, line)); diff != "" {
 		t.Errorf("callers: -want +got:\n%s", diff)
 	}
 	wantNone := []Row{{Frame{}, Weight{20, 200}, Weight{20, 200}}}
@@ -248,6 +248,9 @@ func TestQueries(t *testing.T) {
 		t.Errorf("threads: -want +got:\n%s", diff)
 	}
 }
+
+// line takes the kind off a frame: the same source line may be interpreted first and compiled later.
+func line(f Frame) Frame { return Frame{Name: f.Name, Module: f.Module, Line: f.Line} }
 
 func TestClean(t *testing.T) {
 	for _, tc := range []struct{ name, stack, want string }{
