@@ -321,6 +321,29 @@ func TestRuntimeRules(t *testing.T) {
 	}
 }
 
+func TestRuntimeOfLibraries(t *testing.T) {
+	for _, tt := range []struct {
+		libs []string
+		want Runtime
+	}{
+		{[]string{"libc.so.6", "libpython3.11.so.1.0"}, ""}, // unbound, which is linked with it
+		{[]string{"libpython3.11.so.1.0", "_json.cpython-311-x86_64-linux-gnu.so"}, RuntimePython},
+		{[]string{"libpython3.13t.so.1.0", "_rust.abi3.so"}, RuntimePython},
+		{[]string{"libpython3.11.so.1.0", "_json.cpython-311-x86_64-linux-gnu.so", "libjvm.so"}, RuntimeJVM},
+		{[]string{"libruby-3.1.so.3.1"}, RuntimeRuby},
+	} {
+		var got Runtime
+		for _, rule := range libraryRules() {
+			if got == "" && rule.of(tt.libs) != "" {
+				got = rule.runtime
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.libs, got, tt.want)
+		}
+	}
+}
+
 func FuzzParseStat(f *testing.F) {
 	for _, s := range []string{stat2632, stat419, stat618, "1 () S"} {
 		f.Add([]byte(s))

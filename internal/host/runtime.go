@@ -36,29 +36,44 @@ const (
 type runtimeRule struct {
 	runtime Runtime
 	pattern *regexp.Regexp
+	// with is what is mapped besides once the runtime runs something, nil for a library that has no other use.
+	with *regexp.Regexp
+}
+
+// of is the library that shows that the rule's runtime executes the code, and "" where none does.
+func (r runtimeRule) of(libs []string) string {
+	i := slices.IndexFunc(libs, r.pattern.MatchString)
+	if i < 0 || r.with != nil && !slices.ContainsFunc(libs, r.with.MatchString) {
+		return ""
+	}
+	return libs[i]
 }
 
 // programRules know the interpreters by their executable. The JVM is not here: a launcher named java is one only
 // once it has mapped libjvm.so, and many launchers have other names.
 func programRules() []runtimeRule {
 	return []runtimeRule{
-		{RuntimePython, regexp.MustCompile(`^(python|pypy)[0-9.]*$`)},
-		{RuntimeNode, regexp.MustCompile(`^(node|nodejs)[0-9]*$`)},
-		{RuntimeRuby, regexp.MustCompile(`^ruby[0-9.]*$`)},
-		{RuntimePHP, regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$`)},
-		{RuntimeErlang, regexp.MustCompile(`^beam(\.smp)?$`)},
+		{runtime: RuntimePython, pattern: regexp.MustCompile(`^(python|pypy)[0-9.]*$`)},
+		{runtime: RuntimeNode, pattern: regexp.MustCompile(`^(node|nodejs)[0-9]*$`)},
+		{runtime: RuntimeRuby, pattern: regexp.MustCompile(`^ruby[0-9.]*$`)},
+		{runtime: RuntimePHP, pattern: regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$`)},
+		{runtime: RuntimeErlang, pattern: regexp.MustCompile(`^beam(\.smp)?$`)},
 	}
 }
 
 // libraryRules know a runtime by a mapped library, in this order: a JVM that embeds Python is a JVM.
 func libraryRules() []runtimeRule {
 	return []runtimeRule{
-		{RuntimeJVM, regexp.MustCompile(`^libjvm\.so$`)},
-		{RuntimeDotNet, regexp.MustCompile(`^libcoreclr\.so$`)},
-		{RuntimeNode, regexp.MustCompile(`^libnode\.so`)},
-		{RuntimePython, regexp.MustCompile(`^libpython[0-9.]*[a-z]*\.so`)},
-		{RuntimeRuby, regexp.MustCompile(`^libruby[-0-9.]*\.so`)},
-		{RuntimePHP, regexp.MustCompile(`^libphp[0-9.]*\.so`)},
+		{runtime: RuntimeJVM, pattern: regexp.MustCompile(`^libjvm\.so$`)},
+		{runtime: RuntimeDotNet, pattern: regexp.MustCompile(`^libcoreclr\.so$`)},
+		{runtime: RuntimeNode, pattern: regexp.MustCompile(`^libnode\.so`)},
+		{
+			runtime: RuntimePython, pattern: regexp.MustCompile(`^libpython[0-9.]*[a-z]*\.so`),
+			// unbound and gdb are linked with libpython and hardly ever start it; whatever imports maps modules of C
+			with: regexp.MustCompile(`\.(cpython-[-a-z0-9_]+|abi3)\.so$`),
+		},
+		{runtime: RuntimeRuby, pattern: regexp.MustCompile(`^libruby[-0-9.]*\.so`)},
+		{runtime: RuntimePHP, pattern: regexp.MustCompile(`^libphp[0-9.]*\.so`)},
 	}
 }
 
@@ -80,8 +95,8 @@ func (h *Host) runtimeOf(pid int, stat Stat) (Runtime, string) {
 	name := strings.TrimSuffix(path.Base(exe), " (deleted)")
 	libs, mapsErr := h.mappedLibraries(pid)
 	for _, rule := range libraryRules() {
-		if i := slices.IndexFunc(libs, rule.pattern.MatchString); i >= 0 {
-			return rule.runtime, "maps " + libs[i]
+		if lib := rule.of(libs); lib != "" {
+			return rule.runtime, "maps " + lib
 		}
 	}
 	for _, rule := range programRules() {
