@@ -29,7 +29,7 @@ struct server {
 struct open {
 	u64 since; // ktime_ns
 	struct server server;
-	u32 unused; // the verifier wants all of it written
+	u32 kind;
 };
 
 struct {
@@ -41,10 +41,13 @@ struct {
 
 #define RCODES 16
 
+// What a question asks for. A look-up of an address asks for both kinds, and is content with either.
+enum { OTHER, IPV4, IPV6, KINDS };
+
 struct asked {
 	u64 queries;
-	u64 ns;              // until the answers
-	u64 answers[RCODES]; // by the code of the answer
+	u64 ns;                     // until the answers
+	u32 answers[KINDS][RCODES]; // by the code of the answer
 };
 
 struct {
@@ -68,7 +71,10 @@ struct message {
 	u16 id, flags, questions, answers, authorities, additional;
 };
 
-static inline bool read_message(struct message *m, const unsigned char *ip, u16 protocol)
+enum { UDP_HEADER = 8, DNS_HEADER = 12 };
+
+// read_message gives where the question begins, and 0 for what is no datagram of UDP.
+static inline const unsigned char *read_message(struct message *m, const unsigned char *ip, u16 protocol)
 {
 	u32 udp = 40;
 	u8 byte = 0;
@@ -89,7 +95,9 @@ static inline bool read_message(struct message *m, const unsigned char *ip, u16 
 	} else {
 		return 0;
 	}
-	return !read_kernel(&m->sport, 20, ip + udp);
+	if (read_kernel(&m->sport, UDP_HEADER + DNS_HEADER, ip + udp))
+		return 0;
+	return ip + udp + UDP_HEADER + DNS_HEADER;
 }
 
 // The rest of the flags says whether the question may be passed on, and the like.
@@ -100,6 +108,31 @@ static inline bool is_question(const struct message *m)
 {
 	return !(be16(m->flags) & (RESPONSE | OPCODE)) && m->questions == be16(1) && !m->answers && !m->authorities &&
 	       be16(m->additional) <= 2;
+}
+
+enum { TYPE_A = 1, TYPE_AAAA = 28 };
+
+// A name has at most 255 bytes, a label at least two (RFC 1035, 2.3.4); beyond this many the kind is OTHER.
+enum { LABELS = 32 };
+
+// kind_of reads the type of the question, which follows its name; the names of questions are never compressed.
+static inline u32 kind_of(const unsigned char *name)
+{
+	u8 length = 0;
+	u16 type = 0;
+
+	for (u32 i = 0; i < LABELS; i++) {
+		if (read_kernel(&length, 1, name))
+			return OTHER;
+		name += 1 + (u32)length;
+		if (!length)
+			break;
+	}
+	if (length || read_kernel(&type, 2, name))
+		return OTHER;
+	if (type == be16(TYPE_A))
+		return IPV4;
+	return type == be16(TYPE_AAAA) ? IPV6 : OTHER;
 }
 
 static inline struct asked *asked_of(const struct server *server)
@@ -124,18 +157,21 @@ int ask(u64 *ctx)
 	struct message m = {};
 	struct open open = {};
 	struct query query;
+	const unsigned char *name;
 	struct asked *a;
 	u16 port;
 
 	if (!sk || sk->sk_protocol != UDP || !is_target(pid_tgid() >> 32))
 		return 0;
-	if (!read_message(&m, read(skb->head) + read(skb->network_header), read(skb->protocol)) || !is_question(&m))
+	name = read_message(&m, read(skb->head) + read(skb->network_header), read(skb->protocol));
+	if (!name || !is_question(&m))
 		return 0;
 	port = be16(m.dport);
 	if (port == MDNS || port == LLMNR)
 		return 0;
 	open.since = ktime_ns();
 	open.server.port = port;
+	open.kind = kind_of(name);
 	for (u32 i = 0; i < 4; i++)
 		open.server.addr[i] = m.to[i];
 	query.port = read(sk->__sk_common.skc_num);
@@ -165,6 +201,7 @@ int answer(u64 *ctx)
 	struct open *q;
 	struct net *net;
 	u64 since;
+	u32 kind;
 
 	if (!asks)
 		return 0;
@@ -179,10 +216,12 @@ int answer(u64 *ctx)
 	if (read(net->ns.inum) != only_netns)
 		return 0;
 	since = q->since;
+	kind = q->kind;
 	a = map_lookup(&servers, &q->server);
 	if (!a || map_delete(&questions, &query))
 		return 0;
 	add(a->ns, ktime_ns() - since);
-	add(a->answers[be16(m.flags) & RCODE], 1);
+	if (kind < KINDS)
+		add(a->answers[kind][be16(m.flags) & RCODE], 1);
 	return 0;
 }

@@ -17,14 +17,14 @@ type DNSAsked struct {
 	_       structs.HostLayout
 	Queries uint64
 	Ns      uint64
-	Answers [16]uint64
+	Answers [3][16]uint32
 }
 
 type DNSOpen struct {
 	_      structs.HostLayout
 	Since  uint64
 	Server DNSServer
-	Unused uint32
+	Kind   uint32
 }
 
 type DNSQuery struct {

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -15,12 +16,12 @@ import (
 
 // A NameServer is one that the target asked over UDP in the window.
 type NameServer struct {
-	Endpoint string         // ip:port
-	Queries  quantity.Value // that were sent
-	Answers  quantity.Value // that came
-	Open     quantity.Value // questions without an answer at any moment, mean
-	Each     quantity.Value // seconds until the answer; at least, where one has not come
-	codes    map[string]float64
+	Endpoint string                        // ip:port
+	Queries  quantity.Value                // that were sent
+	Answers  quantity.Value                // that came
+	Open     quantity.Value                // questions without an answer at any moment, mean
+	Each     quantity.Value                // seconds until the answer; at least, where one has not come
+	answers  map[string]map[string]float64 // by the type of the question, and by the code
 }
 
 // NameServerMetrics are what [NameServersOf] reads.
@@ -36,15 +37,18 @@ func NameServersOf(p *check.Pass) []NameServer {
 	}
 	var out []NameServer
 	for _, s := range p.Counter(metric.DNSSeconds) {
-		n := NameServer{Endpoint: s.Label("endpoint"), codes: map[string]float64{}}
+		n := NameServer{Endpoint: s.Label("endpoint"), answers: map[string]map[string]float64{}}
 		of := []string{"endpoint", n.Endpoint}
 		queries, answers := 0.0, 0.0
 		for _, asked := range p.Counter(metric.DNSQueries, of...) {
 			queries += riseSince(asked, began)
 		}
 		for _, answered := range p.Counter(metric.DNSAnswers, of...) {
-			rise := riseSince(answered, began)
-			n.codes[answered.Label("code")] += rise
+			rise, of := riseSince(answered, began), answered.Label("type")
+			if n.answers[of] == nil {
+				n.answers[of] = map[string]float64{}
+			}
+			n.answers[of][answered.Label("code")] += rise
 			answers += rise
 		}
 		seconds := s.Points[len(s.Points)-1].At - min(began, s.Points[0].At)
@@ -74,27 +78,44 @@ func riseSince(s recording.CounterSeries, began time.Duration) float64 {
 	return max(0, last.Value-first.Value)
 }
 
-// Coded is how many answers had one of these codes.
-func (n NameServer) Coded(name string, of func(code string) bool) quantity.Value {
+// Codes are how many answers to questions of one type had each code.
+type Codes struct {
+	Type  string // of the questions: A, AAAA, or other
+	count map[string]float64
+}
+
+// ByType gives the codes of the answers, by the type of the question, in the order of their names.
+func (n NameServer) ByType() []Codes {
+	var list []Codes
+	for _, kind := range slices.Sorted(maps.Keys(n.answers)) {
+		if c := (Codes{kind, n.answers[kind]}); len(c.Names()) > 0 {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// All counts the answers.
+func (c Codes) All() quantity.Value {
+	return c.Of("answers to questions of type "+c.Type, func(string) bool { return true })
+}
+
+// Of counts the answers that had one of these codes.
+func (c Codes) Of(name string, codes func(code string) bool) quantity.Value {
 	sum := 0.0
-	for code, count := range n.codes {
-		if of(code) {
-			sum += count
+	for code, n := range c.count {
+		if codes(code) {
+			sum += n
 		}
 	}
 	return quantity.Of(name, sum, "answers")
 }
 
-// Codes lists the codes of the answers, the most first.
-func (n NameServer) Codes() []string {
-	var list []string
-	for code := range n.codes {
-		if n.codes[code] > 0 {
-			list = append(list, code)
-		}
-	}
+// Names lists the codes that answers had, the most first.
+func (c Codes) Names() []string {
+	list := slices.DeleteFunc(slices.Collect(maps.Keys(c.count)), func(code string) bool { return c.count[code] == 0 })
 	slices.SortFunc(list, func(a, b string) int {
-		return cmp.Or(cmp.Compare(n.codes[b], n.codes[a]), strings.Compare(a, b))
+		return cmp.Or(cmp.Compare(c.count[b], c.count[a]), strings.Compare(a, b))
 	})
 	return list
 }

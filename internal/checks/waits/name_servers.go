@@ -94,6 +94,9 @@ anything else comes.
 
 Fix: by the code. Won't help: a longer time limit, more threads. Disproof: dig @SERVER NAME answers NOERROR.
 
+A look-up of an address asks for A and AAAA, and is content with either: what counts is the type that fares better. Many
+servers refuse AAAA for names of their own, which harms nobody.
+
 Measured: the answers over UDP to the target's questions, by the code in their header. A server that does not answer at
 all is dns-slow.`,
 	URL:   "https://www.rfc-editor.org/rfc/rfc1035#section-4.1.1",
@@ -109,8 +112,7 @@ func runDNSFailing(p *check.Pass) error {
 		if s.Answers.Number() == 0 {
 			continue
 		}
-		bad, why := failedAnswers(p, s)
-		share := bad.Per(s.Answers).Named("answers of %s that say no", s.Endpoint)
+		bad, share, why := failedAnswers(p, s)
 		p.Read(share)
 		if bad.Below(p.Param(dnsAnswers)) || share.Below(p.Param(dnsFailed)) {
 			continue
@@ -138,17 +140,37 @@ func runDNSFailing(p *check.Pass) error {
 	return nil
 }
 
-// failedAnswers counts the answers that say no, with their codes. NXDOMAIN counts where hardly any other comes.
-func failedAnswers(p *check.Pass, s evidence.NameServer) (bad quantity.Value, codes []string) {
-	missing := s.Coded("answers NXDOMAIN", func(code string) bool { return code == "NXDOMAIN" })
-	all := missing.Per(s.Answers).AtLeast(p.Param(dnsMissing))
+// failedAnswers counts the answers that say no, with their codes, to the questions that fare best: a look-up of an
+// address asks for A and AAAA, and is content with either. Other questions count where no address is asked for:
+// resolvers ask for HTTPS and SRV as well, and do without.
+func failedAnswers(p *check.Pass, s evidence.NameServer) (bad, share quantity.Value, codes []string) {
+	list := s.ByType()
+	if addresses := slices.DeleteFunc(slices.Clone(list), otherType); len(addresses) > 0 {
+		list = addresses
+	}
+	for i, c := range list {
+		b, names := saysNo(p, c)
+		if of := b.Per(c.All()); i == 0 || of.Number() < share.Number() {
+			bad, codes = b, names
+			share = of.Named("answers of %s that say no, of questions of type %s", s.Endpoint, c.Type)
+		}
+	}
+	return bad, share, codes
+}
+
+func otherType(c evidence.Codes) bool { return c.Type != "A" && c.Type != "AAAA" }
+
+// saysNo counts the answers that say no, with their codes. NXDOMAIN counts where hardly any other comes.
+func saysNo(p *check.Pass, c evidence.Codes) (bad quantity.Value, codes []string) {
+	missing := c.Of("answers NXDOMAIN", func(code string) bool { return code == "NXDOMAIN" })
+	all := missing.Per(c.All()).AtLeast(p.Param(dnsMissing))
 	failed := func(code string) bool { return code != "NOERROR" && (code != "NXDOMAIN" || all) }
-	for _, code := range s.Codes() {
+	for _, code := range c.Names() {
 		if failed(code) {
 			codes = append(codes, code)
 		}
 	}
-	return s.Coded("answers that say no", failed), codes
+	return c.Of("answers that say no", failed), codes
 }
 
 func dnsRemedies(server string, codes []string) []check.Remedy {

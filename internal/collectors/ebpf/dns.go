@@ -76,9 +76,11 @@ func (d *dns) Sample(_ context.Context, a *recording.Appender) error {
 		seconds := time.Duration(t.Ns) + waited[by] + d.expired[by]
 		a.Counter(metric.DNSQueries, float64(t.Queries), server)
 		a.Counter(metric.DNSSeconds, seconds.Seconds(), server)
-		for code, n := range t.Answers {
-			if n > 0 {
-				a.Counter(metric.DNSAnswers, float64(n), server, codeName(code))
+		for kind, answers := range t.Answers {
+			for code, n := range answers {
+				if n > 0 {
+					a.Counter(metric.DNSAnswers, float64(n), server, kindNames()[kind], codeName(code))
+				}
 			}
 		}
 	})
@@ -123,6 +125,10 @@ func (d *dns) open() (map[bpf.DNSServer]time.Duration, error) {
 	}
 	return waited, err
 }
+
+// kindNames are the types of questions as dig names them, in the order of bpf/dns.bpf.c, which tells apart those for
+// addresses.
+func kindNames() [3]string { return [...]string{"other", "A", "AAAA"} }
 
 // codeName gives the code of an answer as dig names it (RFC 1035, 4.1.1).
 func codeName(code int) string {

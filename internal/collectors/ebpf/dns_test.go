@@ -11,11 +11,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// question is one for the address of "a." (RFC 1035, 4.1).
-func question(id uint16) []byte {
-	q := []byte{2: 1, 5: 1, 11: 0, 12: 1, 13: 'a', 14: 0, 15: 0, 16: 1, 17: 0, 18: 1}
+// question is one about "db.a." (RFC 1035, 4.1).
+func question(id, kind uint16) []byte {
+	q := append([]byte{2: 1, 5: 1, 11: 0}, "\x02db\x01a\x00"...)
 	binary.BigEndian.PutUint16(q, id)
-	return q
+	q = binary.BigEndian.AppendUint16(q, kind)
+	return binary.BigEndian.AppendUint16(q, 1) // the Internet
 }
 
 // answerQuestions answers with the code that the number of a question has in its last digit; 9 is no answer.
@@ -27,7 +28,7 @@ func answerQuestions(server *net.UDPConn, wait time.Duration) {
 			return
 		}
 		code := buffer[1] % 10
-		if n < len(question(0)) || code == 9 {
+		if n < len(question(0, 1)) || code == 9 {
 			continue
 		}
 		time.Sleep(wait)
@@ -54,10 +55,14 @@ func TestDNS(t *testing.T) {
 			buffer := make([]byte, 512)
 			for i := range 23 {
 				id := uint16(10 * (i + 1)) // NOERROR
+				kind := uint16(1)          // A
 				if i%5 == 4 {
 					id += 2 // SERVFAIL
+					kind = 28
+				} else if i > 19 {
+					kind = 65 // HTTPS
 				}
-				_, err = client.Write(question(id))
+				_, err = client.Write(question(id, kind))
 				check(t, err)
 				_, err = client.Read(buffer)
 				check(t, err)
@@ -65,7 +70,7 @@ func TestDNS(t *testing.T) {
 			_, err = client.Write([]byte("requests.ok:1|c\n"))
 			check(t, err)
 			for range 2 { // asked again
-				_, err = client.Write(question(9))
+				_, err = client.Write(question(9, 1))
 				check(t, err)
 			}
 			const open = 100 * time.Millisecond
@@ -73,8 +78,9 @@ func TestDNS(t *testing.T) {
 			rec := o.done()
 			of := []string{"endpoint", server.LocalAddr().String()}
 			want(t, rec, 24, metric.DNSQueries, of...)
-			want(t, rec, 19, metric.DNSAnswers, append(of, "code", "NOERROR")...)
-			want(t, rec, 4, metric.DNSAnswers, append(of, "code", "SERVFAIL")...)
+			want(t, rec, 16, metric.DNSAnswers, append(of, "type", "A", "code", "NOERROR")...)
+			want(t, rec, 3, metric.DNSAnswers, append(of, "type", "other", "code", "NOERROR")...)
+			want(t, rec, 4, metric.DNSAnswers, append(of, "type", "AAAA", "code", "SERVFAIL")...)
 			want(t, rec, 23, metric.DNSAnswers, of...)
 			least := (23*waits + open).Seconds()
 			if got := total(rec, metric.DNSSeconds, of...); got < least || got > 3*least {
@@ -99,7 +105,7 @@ func TestDNSOfOthers(t *testing.T) {
 	check(t, err)
 	defer client.Close()
 	check(t, client.SetDeadline(time.Now().Add(time.Minute)))
-	_, err = client.Write(question(10))
+	_, err = client.Write(question(10, 1))
 	check(t, err)
 	_, err = client.Read(make([]byte, 512))
 	check(t, err)

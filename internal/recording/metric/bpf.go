@@ -133,8 +133,8 @@ var (
 		"Questions to a name server over UDP; one that is asked again with the same number, from the same port, is one.",
 		"endpoint")
 	DNSAnswers = counter("dns_answers_total", q.Events, "tp_btf/netif_receive_skb",
-		"Answers to them by their code, as dig names it: NOERROR, NXDOMAIN (there is no such name), SERVFAIL.",
-		"endpoint", "code")
+		"Answers to them by the type of the question (A, AAAA, other) and the code of the answer, both as dig names "+
+			"them: NOERROR, NXDOMAIN (there is no such name), SERVFAIL.", "endpoint", "type", "code")
 	DNSSeconds = counter("dns_query_seconds_total", q.Seconds, "tp_btf/net_dev_queue, netif_receive_skb",
 		"For how long they were without an answer, a sum over questions: the open ones until now, none for more than "+
 			"30 s.", "endpoint")
