@@ -4,7 +4,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
+
+// LedgerMetrics are what [LedgerOf] reads.
+func LedgerMetrics() []metric.Metric {
+	return []metric.Metric{
+		metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadStatePasses, metric.ThreadStillTime,
+		metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU, metric.JVMThread,
+	}
+}
 
 // LedgerOf gives the account of the target's time as [ledger.Of] does, made once for all checks: of 5,000 threads it
 // takes 60 ms, and ten checks read it.

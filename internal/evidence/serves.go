@@ -36,13 +36,11 @@ func servesUDP(p *check.Pass) bool {
 
 // RequestMetrics are what [RequestsAtMost], [RequestsOf] and [Noticed] read.
 func RequestMetrics() []metric.Metric {
-	return []metric.Metric{
+	return append(LedgerMetrics(),
 		metric.TargetListenPorts, metric.ListenerSegments, metric.TCPPassiveOpens, metric.ConnectionTurns,
 		metric.ListenerOwes, metric.ListenerQueue, metric.UnixQueue, metric.UnixBacklog, metric.UDPQueue,
-		metric.ThreadStateTime, metric.ThreadWaitTime,
-		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU,
 		metric.ExchangeDurations, metric.ExchangesCounted, metric.ThreadWaits,
-	}
+	)
 }
 
 // answered is how many requests a second there were.

@@ -54,8 +54,7 @@ clients wait then, and longer. Disproof: Recv-Q of ss -ltn, or ss -lx, is 0 at m
 	URL:   "https://man7.org/linux/man-pages/man2/listen.2.html",
 	Needs: []metric.Metric{metric.ListenerQueue},
 	Uses: append([]metric.Metric{
-		metric.ProcessCPU, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadCPU, metric.ThreadRunDelay,
-		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ListenOverflows, metric.ListenerBacklog,
+		metric.ListenOverflows, metric.ListenerBacklog,
 		metric.ScriptRuntime, metric.TargetInfo, metric.UnixBacklog, metric.UnixOldest,
 		metric.WallProfileSamples, metric.ScriptWallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime,
 	}, evidence.RequestMetrics()...),

@@ -58,11 +58,8 @@ work where it comes up. Won't help: more threads or CPUs; they wait for each oth
 too. Disproof: pidstat -wt 1 shows cswch/s low for these threads.`,
 	URL:   "https://man7.org/linux/man-pages/man2/getrusage.2.html",
 	Needs: []metric.Metric{metric.ThreadSwitches, metric.ThreadCPU, metric.TargetListenPorts},
-	Uses: []metric.Metric{
-		metric.ProcessCPU, metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadRunDelay,
-		metric.ThreadStatePasses, metric.ThreadStillTime, metric.DestinationData, metric.CPUProfileSamples,
-		metric.ScriptProfileSamples, metric.HostCPUProfileSamples, metric.ScriptRuntime,
-	},
+	Uses: append(evidence.LedgerMetrics(), metric.DestinationData, metric.CPUProfileSamples,
+		metric.ScriptProfileSamples, metric.HostCPUProfileSamples, metric.ScriptRuntime),
 	Params: []*check.Param{handOverRate, handOverSystem, handOverCPU, handOverThreads, handOverSeen, handOverAsks},
 	Run:    runHandOver,
 }

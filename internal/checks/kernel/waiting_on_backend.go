@@ -72,13 +72,10 @@ the same time, bound what waits (bulkhead). Won't help: more threads; they wait
 there, too, and load it more. Disproof: the destination answers in less time
 than the threads wait (tcpdump, its own logs).`,
 	URL:   "https://www.brendangregg.com/tsamethod.html",
-	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
+	Needs: []metric.Metric{metric.TargetInfo}, // and a profile, or the threads' states
 	Uses: slices.Concat([]metric.Metric{
-		metric.WallProfileSamples, metric.ProcessCPU, metric.JVMInfo,
-		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU,
-		metric.ThreadRunDelay,
-		metric.ThreadWaitTime, metric.ThreadWaits, metric.OffCPUProfileSamples,
-		metric.DestinationAsked, metric.DestinationOwner,
+		metric.WallProfileSamples, metric.JVMInfo, metric.OffCPUProfileSamples, metric.DestinationAsked,
+		metric.DestinationOwner,
 	}, evidence.RequestMetrics(), evidence.AnswerMetrics()),
 	Params: []*check.Param{backendShare, backendWaiters, backendFull, backendRuns, backendRequest},
 	Run:    runWaitingOnBackend,

@@ -74,13 +74,11 @@ most of that is one kind of wait.
 Fix: by what is waited for. Won't help: more threads; they come to stand there,
 too. Disproof: another second finds the threads elsewhere.`,
 	URL:   "https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/concurrent/ThreadPoolExecutor.html",
-	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below
+	Needs: []metric.Metric{metric.TargetInfo}, // and a profile, or the threads' states
 	Uses: append([]metric.Metric{
-		metric.WallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime, metric.ThreadStateTime,
-		metric.ThreadWaitTime, metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU,
-		metric.ThreadRunDelay, metric.ThreadSwitches, metric.ListenerOwes, metric.DestinationAsked,
-		metric.DestinationOwner,
-		metric.ProcessCPU, metric.LockProfileSamples, metric.JVMInfo, metric.JVMMonitorWaiters, metric.ListenerQueue,
+		metric.WallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime, metric.ThreadSwitches,
+		metric.DestinationAsked, metric.DestinationOwner, metric.LockProfileSamples, metric.JVMInfo,
+		metric.JVMMonitorWaiters,
 	}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest, stuckHeld, stuckPace},
 	Facts:  []check.Fact{evidence.NobodysWork},

@@ -99,10 +99,9 @@ servers refuse AAAA for names of their own, which harms nobody.
 
 Measured: the answers over UDP to the target's questions, by the code in their header. A server that does not answer at
 all is dns-slow.`,
-	URL:   "https://www.rfc-editor.org/rfc/rfc1035#section-4.1.1",
-	Needs: []metric.Metric{metric.DNSAnswers},
-	Uses: append(append(evidence.NameServerMetrics(), evidence.RequestMetrics()...), metric.ThreadStateTime,
-		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay, metric.ProcessCPU),
+	URL:    "https://www.rfc-editor.org/rfc/rfc1035#section-4.1.1",
+	Needs:  []metric.Metric{metric.DNSAnswers},
+	Uses:   append(evidence.NameServerMetrics(), evidence.RequestMetrics()...),
 	Params: []*check.Param{dnsFailed, dnsMissing, dnsAnswers},
 	Run:    runDNSFailing,
 }

@@ -246,7 +246,6 @@ func rows() []row {
 	}
 }
 
-// nameServer names the one that is asked, where that is known.
 // dig is the command that asks a name server, given as ip:port, or empty for one that is not known.
 func dig(server string) string {
 	if at, err := netip.ParseAddrPort(server); err == nil && at.Port() != 53 {
@@ -255,6 +254,7 @@ func dig(server string) string {
 	return "dig @" + cmp.Or(strings.TrimSuffix(server, ":53"), "SERVER")
 }
 
+// nameServer names the one that is asked, where that is known.
 func nameServer(p ledger.Place) string {
 	if p.On == "" {
 		return "a name server of /etc/resolv.conf"

@@ -93,10 +93,7 @@ func (r row) check() *check.Check {
 	if r.contended {
 		list = append(list, waiters)
 	}
-	uses := []metric.Metric{
-		metric.ThreadStatePasses, metric.ThreadStillTime, metric.ThreadCPU, metric.ThreadRunDelay,
-		metric.ProcessCPU, metric.JVMInfo, metric.GoRuntime, metric.GoroutineProfileSamples,
-	}
+	uses := append(evidence.LedgerMetrics(), metric.JVMInfo, metric.GoRuntime, metric.GoroutineProfileSamples)
 	if r.more != nil {
 		uses = append(uses, metric.FutexWakes)
 	}

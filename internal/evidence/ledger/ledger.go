@@ -139,7 +139,7 @@ func (x placeKey) compare(y placeKey) int {
 // what its threads waited for. The events are exact and stand in place of the samples of their threads, but for waits
 // that began before the window and did not end.
 func Of(rec *recording.Recording) (l *Ledger, ok bool) {
-	b := builder{programs: programs(rec), pools: map[string]*Pool{}}
+	b := builder{programs: programs(rec), names: fullNamesOf(rec), pools: map[string]*Pool{}}
 	b.sampled(rec)
 	b.traced(rec)
 	if len(b.pools) == 0 {
@@ -212,13 +212,14 @@ func programs(rec *recording.Recording) map[string]string {
 
 type builder struct {
 	programs map[string]string
+	names    fullNames
 	pools    map[string]*Pool
 }
 
 // pool finds the pool of a thread.
-func (b *builder) pool(pid, comm string) *Pool {
-	name := metric.PoolOf(comm)
-	program := cmp.Or(b.programs[pid], name)
+func (b *builder) pool(id threadID, comm string) *Pool {
+	name := b.names.of(id, comm)
+	program := cmp.Or(b.programs[id.pid], name)
 	key := program + "\x00" + name
 	p := b.pools[key]
 	if p == nil {
@@ -228,7 +229,7 @@ func (b *builder) pool(pid, comm string) *Pool {
 		}
 		b.pools[key] = p
 	}
-	p.pids[pid] = true
+	p.pids[id.pid] = true
 	return p
 }
 
@@ -244,8 +245,9 @@ func (p *Pool) of(pid, tid string) *times {
 
 func (b *builder) sampled(rec *recording.Recording) {
 	for _, s := range rec.Gauge(metric.ThreadStateTime) {
-		p := b.pool(s.Label("pid"), s.Label("comm"))
-		t := p.of(s.Label("pid"), s.Label("tid"))
+		id := threadOf(s.Series)
+		p := b.pool(id, s.Label("comm"))
+		t := p.of(id.pid, id.tid)
 		t.seen += s.Last()
 		if s.Label("state") == "running" {
 			continue
@@ -289,7 +291,8 @@ func (b *builder) traced(rec *recording.Recording) {
 		if isRingWorker(s.Label("comm")) {
 			continue // no event tells an idle one from a page fault; its state does
 		}
-		t := b.pool(s.Label("pid"), s.Label("comm")).of(s.Label("pid"), s.Label("tid"))
+		id := threadOf(s.Series)
+		t := b.pool(id, s.Label("comm")).of(id.pid, id.tid)
 		if seen[t] == nil {
 			seen[t] = maps.Clone(t.sampled)
 			clear(t.sampled)
@@ -412,7 +415,7 @@ func (b *builder) counted(rec *recording.Recording) {
 
 // thread finds a thread that was sampled, also one that was summed up with others; nil if it was not.
 func (b *builder) thread(pid, tid, comm string) *times {
-	p := b.pool(pid, comm)
+	p := b.pool(threadID{pid, tid}, comm)
 	if t := p.threads[tid]; t != nil {
 		return t
 	}
@@ -504,7 +507,8 @@ func (p *Pool) add(tid string, t *times, places map[placeKey]*Place) {
 // markStill notes the threads that stood in one place all the time.
 func (b *builder) markStill(rec *recording.Recording) {
 	for _, s := range rec.Gauge(metric.ThreadStillTime) {
-		if t := b.pool(s.Label("pid"), s.Label("comm")).threads[s.Label("tid")]; t != nil {
+		id := threadOf(s.Series)
+		if t := b.pool(id, s.Label("comm")).threads[id.tid]; t != nil {
 			t.still = true
 		}
 	}

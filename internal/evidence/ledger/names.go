@@ -1,0 +1,89 @@
+package ledger
+
+import (
+	"github.com/perfdoctor/perfdoctor/internal/recording"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
+)
+
+// A threadID is a thread of a process. Without a thread it stands for many that were summed up.
+type threadID struct{ pid, tid string }
+
+func threadOf(s *recording.Series) threadID { return threadID{s.Label("pid"), s.Label("tid")} }
+
+// A shortPool are the threads of a process whose names are of one pool as far as the kernel has them, 15 bytes.
+type shortPool struct{ pid, name string }
+
+// fullNames are the pools of threads of which more is known than the kernel's name: those that a JVM lists.
+type fullNames struct {
+	ofThread map[threadID]string
+	ofAll    map[shortPool]string // where all threads of the short name are of one pool
+}
+
+// fullNamesOf reads them. A short name that many pools share ("data-plane-kafk") is taken apart, unless some of its
+// threads were summed up: nobody knows of which pool these are.
+func fullNamesOf(rec *recording.Recording) fullNames {
+	names := fullNames{map[threadID]string{}, map[shortPool]string{}}
+	listed := map[threadID]*recording.Series{}
+	for _, s := range rec.Info(metric.JVMThread) {
+		listed[threadOf(s)] = s
+	}
+	if len(listed) == 0 {
+		return names
+	}
+	members, summed := map[shortPool]map[threadID]bool{}, map[shortPool]bool{}
+	for _, s := range rec.Gauge(metric.ThreadStateTime) {
+		id := threadOf(s.Series)
+		short := shortPool{id.pid, metric.PoolOf(s.Label("comm"))}
+		summed[short] = summed[short] || id.tid == ""
+		if _, ok := listed[id]; !ok {
+			continue
+		}
+		if members[short] == nil {
+			members[short] = map[threadID]bool{}
+		}
+		members[short][id] = true
+	}
+	for short, ids := range members {
+		names.add(short, ids, listed, summed[short])
+	}
+	return names
+}
+
+func (f fullNames) add(short shortPool, ids map[threadID]bool, listed map[threadID]*recording.Series, summed bool) {
+	pools, numbered := map[string]int{}, map[string]map[string]bool{}
+	for id := range ids {
+		pool, pattern := metric.PoolOf(listed[id].Label("name")), listed[id].Label("pool")
+		pools[pool]++
+		if numbered[pattern] == nil {
+			numbered[pattern] = map[string]bool{}
+		}
+		numbered[pattern][pool] = true
+	}
+	if len(pools) == 1 {
+		for pool := range pools {
+			f.ofAll[short] = pool
+		}
+	}
+	if summed {
+		return
+	}
+	for id := range ids {
+		pool, pattern := metric.PoolOf(listed[id].Label("name")), listed[id].Label("pool")
+		if len(numbered[pattern]) > 1 && pools[pool] == 1 {
+			pool = metric.PoolOf(pattern) // "reader-4-of-db" is a number of its own for each thread
+		}
+		f.ofThread[id] = pool
+	}
+}
+
+// of gives the pool of a thread whose name the kernel has as comm.
+func (f fullNames) of(id threadID, comm string) string {
+	short := metric.PoolOf(comm)
+	if pool, ok := f.ofAll[shortPool{id.pid, short}]; ok {
+		return pool
+	}
+	if pool, ok := f.ofThread[id]; ok {
+		return pool
+	}
+	return short
+}
