@@ -20,19 +20,26 @@ func TestFullNames(t *testing.T) {
 		pools   map[string]int
 	}{
 		{
-			"one pool", []string{"http-nio-8080-exec-1", "http-nio-8080-exec-2", ""}, true,
+			"one pool",
+			[]string{"http-nio-8080-exec-1", "http-nio-8080-exec-2", ""},
+			true,
 			map[string]int{"http-nio-8080-exec": 4},
 		},
 		{
-			"two pools", []string{"http-nio-8080-exec-1", "http-nio-8080-exec-2", "http-nio-8080-e-poller", ""}, false,
+			"two pools",
+			[]string{"http-nio-8080-exec-1", "http-nio-8080-exec-2", "http-nio-8080-e-poller", ""},
+			false,
 			map[string]int{"http-nio-8080-exec": 2, "http-nio-8080-e-poller": 1, "http-nio-8080-e": 1},
 		},
 		{
-			"nobody knows of which", []string{"http-nio-8080-exec-1", "http-nio-8080-e-poller"}, true,
+			"nobody knows of which",
+			[]string{"http-nio-8080-exec-1", "http-nio-8080-e-poller"},
+			true,
 			map[string]int{"http-nio-8080-e": 3},
 		},
 		{
-			"a number inside", []string{"http-nio-8080-e4-of-db", "http-nio-8080-e5-of-db", "http-nio-8080-exec"},
+			"a number inside",
+			[]string{"http-nio-8080-e4-of-db", "http-nio-8080-e5-of-db", "http-nio-8080-exec"},
 			false,
 			map[string]int{"http-nio-8080-e*-of-db": 2, "http-nio-8080-exec": 1},
 		},
