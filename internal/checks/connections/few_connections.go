@@ -1,6 +1,7 @@
 package connections
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -91,7 +92,7 @@ func runFewConnections(p *check.Pass) error {
 	p.Read(share)
 	p.Read(used)
 	if share.AtLeast(p.Param(paramFewQueued)) && used.AtLeast(p.Param(paramFewUsed)) {
-		f := fewFinding(r, most, open, used, share)
+		f := fewFinding(p, r, most, open, used, share)
 		if 2*lent.Number() >= open.Number() {
 			lentToClients(&f, lent)
 		}
@@ -167,7 +168,7 @@ func computes(l *ledger.Ledger) quantity.Value {
 	return quantity.Of("CPUs that its threads use or wait for", l.Computing()/max(l.Window, 1), quantity.CPUs)
 }
 
-func fewFinding(r evidence.Requests, most string, open, used, share quantity.Value) check.Finding {
+func fewFinding(p *check.Pass, r evidence.Requests, most string, open, used, share quantity.Value) check.Finding {
 	return check.Finding{
 		Subject:    check.Subject{Kind: "destination", ID: most},
 		Severity:   check.Warning,
@@ -177,8 +178,8 @@ func fewFinding(r evidence.Requests, most string, open, used, share quantity.Val
 			"inside it; a request takes %s and more", r.InProgress.Text(), open.Text(), most, r.Each.Text()),
 		Evidence: []quantity.Value{r.InProgress, r.Each, open, used, share},
 		Remedies: []check.Remedy{{
-			Action: "allow more connections to " + most + " at once (maxconn, default_pool_size, the maximum of the " +
-				"pool), as many as it can serve",
+			Action: fmt.Sprintf("allow more connections to %s at once, as many as it can serve: %s", most,
+				cmp.Or(evidence.BoundsOf(p.Meta.Target.Name).Asks, "the maximum of the pool")),
 			Risk:   "it is asked more at once: see that it is not slower for it",
 			Effect: fmt.Sprintf("with enough of them %s of a request's time is saved", share.Text()),
 		}},

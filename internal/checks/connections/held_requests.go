@@ -336,7 +336,12 @@ func heldWhere(program string) string {
 		return "look for limit_req with a burst and without nodelay (nginx -T), and for \"delaying request\" in its " +
 			"error log: raise the rate, or turn away what is over it"
 	}
-	return "look for a limit in its configuration and log (rate limits, queues, sizes of pools)"
+	where := "look for a limit in its configuration and log (rate limits, queues, sizes of pools)"
+	if b := evidence.BoundsOf(program); b != (evidence.Bounds{}) {
+		where += ", beginning with " + strings.Join(slices.DeleteFunc([]string{b.Serves, b.Asks},
+			func(s string) bool { return s == "" }), " and ")
+	}
+	return where
 }
 
 func askText(asks quantity.Value) string {

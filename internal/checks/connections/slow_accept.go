@@ -100,8 +100,8 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 			queue.Text(), wait.Text()),
 		Evidence: []quantity.Value{queue, wait, busy},
 		Remedies: []check.Remedy{{
-			Action: "let the program serve more at once: more workers (pm.max_children, workers, processes), or more " +
-				"connections (-c, maxconn, max_connections)",
+			Action: "let the program serve more at once: " + cmp.Or(evidence.BoundsOf(p.Meta.Target.Name).Serves,
+				"more workers (workers, processes, threads), or more connections (-c, max_connections)"),
 			Risk:   "what the workers ask is asked more at once, and memory grows with each of them",
 			Effect: fmt.Sprintf("connections are accepted at once in place of after %s", wait.Text()),
 		}},
