@@ -140,6 +140,23 @@ func waiting(p *check.Pass, looks []recording.GaugeSeries, side string, of func(
 	return underWay(series.Values(Together(looks)), timed, count)
 }
 
+// EndedRequests is how many of the requests in progress at any moment were answered in the window, mean. ok is false
+// where not all were timed.
+func EndedRequests(p *check.Pass) (n quantity.Value, ok bool) {
+	sum := 0.0
+	for _, e := range *check.Shared(p, readExchanges) {
+		if e.Side != "server" {
+			continue
+		}
+		if !e.Timed {
+			return n, false
+		}
+		sum += e.InProgress
+	}
+	n = quantity.Of("requests in progress that end in the window, mean", sum, "requests")
+	return n, len(p.Counter(metric.ExchangesCounted)) > 0
+}
+
 // underWay is how many requests have no answer, on average. Some ten looks at the sockets tell roughly: of 0.25 they
 // made 0.8 once, and nothing of 0.14. Where enough exchanges were timed it is as many as those were, and the looks may
 // add what had no answer until the end: no more than waited at each later look.

@@ -36,6 +36,9 @@ func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (w
 	wait, most := evidence.MostWaited(own)
 	n := coroutines(w, byNobodysDesign[wait], most)
 	short := h.Each.Below(p.Param(paramHeldRequest))
+	if wait == hotcode.ForSleep && mayBePolls(p, n) {
+		n = quantity.Value{}
+	}
 	if short && (wait == hotcode.ForSleep || n.Number() < 1) { // a sleep may be all that a short request is for
 		return 0, false
 	}
@@ -62,6 +65,13 @@ func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (w
 	f.Remedies[0] = coroutineRemedy(wait, f.Remedies[0].Effect)
 	f.Disproof = "another second finds the " + coroutineName(w) + " elsewhere"
 	return n.Number(), true
+}
+
+// mayBePolls reports whether most of the requests that sleep do so for longer than one looked: polls and heartbeats do,
+// and who waits for an answer has given up by then.
+func mayBePolls(p *check.Pass, asleep quantity.Value) bool {
+	ended, known := evidence.EndedRequests(p)
+	return known && ended.Number() < p.Param(paramHeldShare).Number()*asleep.Number()
 }
 
 // whereMostStand says where most of the requests are that may wait by design; nothing where they are in many places.
