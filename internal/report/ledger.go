@@ -15,6 +15,16 @@ const (
 	shownPlaces = 2
 )
 
+// pagePools are as many pools as are shown before the rest is folded or counted: a JVM has forty, of which most wait for
+// work of the runtime.
+const pagePools = 10
+
+// BusiestPools parts those that a page shows from those that it folds, for renderers.
+func BusiestPools(l *ledger.Ledger) (shown, folded []*ledger.Pool) {
+	n := min(pagePools, len(l.Pools))
+	return l.Pools[:n], l.Pools[n:]
+}
+
 // threadTimeOf is the account of the target's time, nil where nothing was seen of it.
 func threadTimeOf(rec *recording.Recording) *ledger.Ledger {
 	l, _ := ledger.Of(rec)
@@ -62,7 +72,7 @@ func topPlaces(p *ledger.Pool) []ledger.Place {
 // placeText is "80 % answer in recvfrom: 10.0.0.5:5432".
 func placeText(p *ledger.Pool, place ledger.Place) string {
 	text := quantity.Of("", place.Seconds/p.Wall, quantity.Ratio).Text() + " " + string(place.Part)
-	if place.Call != "" {
+	if place.Call != "" && place.Call != string(place.Part) {
 		text += " in " + place.Call
 	}
 	if place.On != "" {
@@ -89,7 +99,11 @@ func (m *markdown) threadTime() {
 		return
 	}
 	m.line("\n### Where the threads' time goes\n\n| pool | its time | most |\n|---|---|---|")
-	for _, p := range l.Pools {
+	shown, folded := BusiestPools(l)
+	for _, p := range shown {
 		m.line("| %s | %s | %s |", escape(p.Who()), escape(p.Split()), escape(strings.Join(PlaceTexts(p), "; ")))
+	}
+	if len(folded) > 0 {
+		m.line("\nand %d more pools", len(folded))
 	}
 }

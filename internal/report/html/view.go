@@ -277,6 +277,8 @@ var functions = page.Funcs{
 	"rest":       (*report.Data).RestOfHost,
 	"marked":     table.Marked,
 	"given":      recording.GivenUp.Text,
+	"busiest":    func(l *ledger.Ledger) []*ledger.Pool { shown, _ := report.BusiestPools(l); return shown },
+	"others":     func(l *ledger.Ledger) []*ledger.Pool { _, more := report.BusiestPools(l); return more },
 	"who":        (*ledger.Pool).Who,
 	"split":      (*ledger.Pool).Split,
 	"seen":       report.SeenMark,
