@@ -393,16 +393,22 @@ const volatile u32 second = 1000;
 // (src/interfaces/libpq/fe-connect.c, PQconnectPoll).
 #define GREETING 3
 
+// GREETED is the bytes that PostgreSQL has sent at least to who is let in: it lists a dozen of its parameters
+// (BeginReportingGUCOptions in src/backend/utils/misc/guc.c), 350 bytes and more. An error has some 150.
+#define GREETED 256
+
 // turned_away counts, on the server's side, connections that the server closed first with no or few exchanges, before
 // the client was silent for long. A server at its limit of connections closes at once, or after a word about it. With a
 // request unread, the kernel resets the connection (__tcp_close in net/ipv4/tcp.c): the last state is ESTABLISHED.
+// After a word either side may be the first to close: then it is the word that counts.
 static inline void turned_away(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last)
 {
 	u32 silent = (u32)jiffies() - tp->inet_conn.icsk_ack.lrcvtime, turns = turns_of(tp);
 	bool unread = last == ESTABLISHED && !sk->sk_err;
-	bool first = last == FIN_WAIT1 || last == FIN_WAIT2 || last == CLOSING;
+	bool closed = unread || last == FIN_WAIT1 || last == FIN_WAIT2 || last == CLOSING;
+	bool greeted = !turns || tp->bytes_sent - tp->bytes_retrans >= GREETED;
 
-	if (silent > second || turns > GREETING || (!unread && !first))
+	if (silent > second || turns > GREETING || (!closed && greeted))
 		return;
 	if (!turns || (unread && tp->data_segs_in == 1)) // what was sent is no answer: the only request is unread
 		add(t->turned_away, 1);

@@ -19,7 +19,10 @@ func BoundsOf(program string) Bounds {
 	case "pgpool": // https://www.pgpool.net/docs/latest/en/html/runtime-config-connection.html
 		return Bounds{Serves: "num_init_children", Asks: "num_init_children"}
 	case "nginx": // ngx_http_upstream_module, ngx_core_module
-		return Bounds{Serves: "worker_connections", Asks: "max_conns of the upstream's server line"}
+		return Bounds{
+			Serves: "worker_connections (of each worker, with those to upstreams)",
+			Asks:   "max_conns of the upstream's server line",
+		}
 	case "envoy": // config.cluster.v3.CircuitBreakers
 		return Bounds{Asks: "max_connections of the cluster's circuit breakers"}
 	case "varnishd", "cache-main": // varnishd(1), vcl-backend(7)
@@ -34,8 +37,14 @@ func BoundsOf(program string) Bounds {
 		return Bounds{Serves: "processes and threads"}
 	case "mariadbd": // https://mariadb.com/kb/en/thread-pool-system-status-variables/
 		return Bounds{Serves: "thread_pool_max_threads (with thread_handling=pool-of-threads) and max_connections"}
-	case "mysqld", "postgres": // their manuals
+	case "mysqld":
 		return Bounds{Serves: "max_connections"}
+	case "postgres": // https://www.postgresql.org/docs/current/runtime-config-connection.html
+		return Bounds{Serves: "max_connections, or a pooler in front (pgbouncer)"}
+	case "redis-server", "valkey-server": // redis.conf
+		return Bounds{Serves: "maxclients, and the limit of open files"}
+	case "memcached": // memcached(1)
+		return Bounds{Serves: "-c, the number of connections"}
 	}
 	return Bounds{}
 }

@@ -15,8 +15,8 @@ const (
 	shownPlaces = 2
 )
 
-// pagePools are as many pools as are shown before the rest is folded or counted: a JVM has forty, of which most wait for
-// work of the runtime.
+// pagePools are as many pools as are shown before the rest is folded or counted: a JVM has forty, and most of them wait
+// for work of the runtime.
 const pagePools = 10
 
 // BusiestPools parts those that a page shows from those that it folds, for renderers.

@@ -1,6 +1,7 @@
 package connections
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -37,7 +38,8 @@ Measured: each accepted connection as it ends, from the socket: no exchange (the
 lesser of the segments with data sent and received is zero), or a request that
 the server never read; the server closed first, within a second of what came
 last. PostgreSQL agrees on TLS and reads who comes before it answers with the
-error, and its clients say good-bye first: of it those with three exchanges count.
+error: of it connections with three exchanges at most count that it closed first, or on
+which it sent less than 256 bytes, for it greets a session with more.
 
 Fix: raise that limit, after a look at what the connections are for: a pool of
 connections in front, or clients that keep theirs. Won't help: a longer backlog,
@@ -110,7 +112,7 @@ func reportTurnedAway(p *check.Pass, l evidence.Listener, away, accepted, window
 		Evidence: evidenceOf,
 		Remedies: []check.Remedy{{
 			Action: "read the error log of " + l.Owner() + ", and raise the limit of connections that it names: " +
-				connectionLimit(l.Comm),
+				cmp.Or(evidence.BoundsOf(l.Comm).Serves, "max connections, open files (ulimit -n)"),
 			Risk:   "each connection takes memory, and what is behind the server is asked more at once",
 			Effect: "connections closed without an answer fall to 0",
 		}},
@@ -124,23 +126,4 @@ func reportTurnedAway(p *check.Pass, l evidence.Listener, away, accepted, window
 func openAt(p *check.Pass, address string) quantity.Value {
 	n := evidence.MeanOf(p.Gauge(metric.ListenerSockets, "listener", address, "state", evidence.Established))
 	return quantity.Of("connections open at any moment", n, quantity.Connections)
-}
-
-// connectionLimit names the setting of well-known servers.
-func connectionLimit(comm string) string {
-	switch comm {
-	case "nginx":
-		return "worker_connections, of each worker, with its connections to upstreams"
-	case "redis-server", "valkey-server":
-		return "maxclients, and the limit of open files"
-	case "postgres":
-		return "max_connections, or a pooler in front (pgbouncer)"
-	case "mysqld", "mariadbd":
-		return "max_connections"
-	case "memcached":
-		return "-c"
-	case "java":
-		return "max-connections of its connector"
-	}
-	return "max connections, open files (ulimit -n)"
 }

@@ -181,6 +181,58 @@ func TestTurnedAway(t *testing.T) {
 	}
 }
 
+// TestTurnedAwayWithAWord: of connections that the client closes first, those that got no more than a short word count.
+func TestTurnedAwayWithAWord(t *testing.T) {
+	const n = 20
+	for _, c := range []struct {
+		name  string
+		bytes int
+		want  float64
+	}{
+		{"an error", 150, n}, {"a greeting", 400, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			l := listenIn(t, h)
+			go greet(l, c.bytes)
+			o := openNamed(t, connectionsName, inHost(t, h))
+			defer o.close()
+			o.sample()
+			for range n {
+				check(t, h.Do(func() error { return hear(l.Addr().String(), c.bytes) }))
+			}
+			settled()
+			want(t, o.done(), c.want, metric.ConnectionsTurnedAway, "side", "server", "endpoint", l.Addr().String(),
+				"exchanges", metric.ExchangesFew)
+		})
+	}
+}
+
+// greet sends so many bytes after the first of each client, and closes when the client has.
+func greet(l net.Listener, bytes int) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return // the test has ended
+		}
+		_, _ = io.ReadFull(c, make([]byte, 1))
+		_, _ = c.Write(make([]byte, bytes))
+		_, _ = io.Copy(io.Discard, c)
+		_ = c.Close()
+	}
+}
+
+// hear sends a byte, reads so many, and closes.
+func hear(address string, bytes int) error {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	_, sent := c.Write([]byte{1})
+	_, got := io.ReadFull(c, make([]byte, bytes))
+	return errors.Join(sent, got, c.Close())
+}
+
 // turnAway makes n connections to a server that closes each after so many answers.
 func turnAway(t *testing.T, n, answers int) (rec *recording.Recording, address string, missed bool) {
 	t.Helper()

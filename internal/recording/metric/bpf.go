@@ -51,7 +51,8 @@ var (
 	ConnectionsTurnedAway = counter("tcp_connections_turned_away_total", q.Connections,
 		"tcp_sock data_segs_out, data_segs_in, icsk_ack.lrcvtime",
 		"Accepted connections that the server closed first within a second of what the client sent last: after no "+
-			"exchange, or with a request unread (exchanges is none), or after three at most (few).", flow("exchanges")...)
+			"exchange, or with a request unread (exchanges is none), or after three at most (few); these also if the "+
+			"client closed first and was sent less than 256 bytes.", flow("exchanges")...)
 	RequestsGivenUp = counter("tcp_requests_given_up_total", q.Connections, tcpSent,
 		"Connections that the client closed first, or reset, when it had waited for an answer for a tenth of a second and "+
 			"more.", flow()...)
