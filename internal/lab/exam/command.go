@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // scoreCases is the command score: it marks the kept results, prints the marks, and commits them with -keep.
@@ -94,6 +95,7 @@ func (s *scorer) results(cases []*Case, dir string) (r *Results, missing []strin
 		r.add(score, c.Sealed())
 		for _, p := range phases {
 			r.dated(p.Date.Format("2006-01-02"))
+			r.Last = max(r.Last, p.Date.UTC().Format(time.RFC3339))
 			versions = append(versions, p.Version)
 			r.Kernels = append(r.Kernels, p.Kernel)
 		}

@@ -21,6 +21,7 @@ type Results struct {
 	Peer    bool         `json:"peer,omitempty"`
 	From    string       `json:"from"` // the day of the first and of the last phase
 	To      string       `json:"to"`
+	Last    string       `json:"last,omitempty"` // when the last phase began (RFC 3339): several runs may end on one day
 	Kernels []string     `json:"kernels,omitempty"`
 	Cases   []*CaseScore `json:"cases"`
 	Sealed  Sealed       `json:"sealed"`
@@ -164,7 +165,9 @@ func readResults(exam string) (first *Results, later, peers []*Results, err erro
 			later = append(later, r)
 		}
 	}
-	order := func(a, b *Results) int { return cmp.Or(cmp.Compare(a.To, b.To), cmp.Compare(a.Who, b.Who)) }
+	order := func(a, b *Results) int {
+		return cmp.Or(cmp.Compare(a.To, b.To), cmp.Compare(a.Last, b.Last), cmp.Compare(a.Who, b.Who))
+	}
 	slices.SortFunc(later, order)
 	slices.SortFunc(peers, order)
 	return first, later, peers, nil
