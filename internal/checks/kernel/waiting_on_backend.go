@@ -173,11 +173,14 @@ func clientPools(w *evidence.Waiting) []*clientPool {
 }
 
 func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, client stacks.Set) {
-	c.all.Add(s)
 	wait, waitsAt := w.Waits.Of(s)
 	if wait == hotcode.Idle {
+		if !w.Waits.TakesTurn(s) { // somebody has to select
+			c.all.Add(s)
+		}
 		return
 	}
+	c.all.Add(s)
 	c.work.Add(s)
 	at := s.Innermost(client)
 	switch {

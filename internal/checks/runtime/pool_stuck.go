@@ -17,8 +17,7 @@ import (
 var (
 	stuckShare = &check.Param{
 		Name: "share", Default: 0.9, Unit: quantity.Ratio,
-		Why: "of the pool's threads, and for each of them of the window: with a tenth of its threads a pool still " +
-			"works",
+		Why: "of the pool's threads, at any moment: with a tenth of its threads a pool still works",
 	}
 	stuckRequest = evidence.RequestSeconds()
 	stuckHeld    = &check.Param{
@@ -42,15 +41,15 @@ var poolStuck = &check.Check{
 	Doc: `The threads of a pool all stand at one place
 
 Nearly all threads of a pool wait for one kind of thing, called from one
-method, for nearly all of the window: a sleep, a lock, a latch, another task's
+method, at any moment of the window: a sleep, a lock, a latch, another task's
 result, a rate limiter. Whoever comes next finds no thread. A worker that waits
 for work at its own queue is idle and does not count. Nor does a thread that
 paces itself: one that sleeps counts only where it has a request or a task of
 an executor in hand.
 
 Measured: in a wall-clock profile of a JVM, by the innermost calls of each
-sample; a thread stands there when it does so for nearly all of the window, also
-when it came before and has not left. Pools of connections, full queues, answers
+sample; a thread that came there before the window and has not left counts, too.
+Of Jetty's threads the one that selects is none of those that work. Pools of connections, full queues, answers
 over the network, event loops and locks that change hands have checks of their
 own. It is enough that threads with a request stand there for most of the time
 that a request takes, if that is long enough to be noticed. Threads that read
@@ -117,7 +116,6 @@ type stuckPlace struct {
 type stuckAt struct {
 	stuckPlace
 	total         stacks.Weight
-	byThread      map[int]int64 // nanoseconds, by index in the profile
 	hits          []evidence.Hit
 	request, task bool // in hand, in any of the samples
 }
@@ -128,7 +126,8 @@ type stuckPool struct {
 	all     stacks.Weight
 	threads map[int]bool
 	places  map[stuckPlace]*stuckAt
-	takes   bool // requests, of connections that its threads serve
+	takes   bool  // requests, of connections that its threads serve
+	turns   int64 // nanoseconds that threads selected in turn, for all of the pool
 }
 
 func runStuckSampled(p *check.Pass) error {
@@ -136,21 +135,20 @@ func runStuckSampled(p *check.Pass) error {
 	if err != nil {
 		return err
 	}
-	most := quantity.Of(w.Who()+" of a pool that stand at one place for nearly all of the window", 0, w.Unit())
+	most := quantity.Of(w.Who()+" of a pool that stand at one place at any moment", 0, w.Unit())
 	for _, pool := range stuckPools(p, w) {
 		at := pool.worst()
 		if at == nil || lockChangesHands(p, w, at) {
 			continue
 		}
-		stand := at.standing(w, p.Param(stuckShare)).
-			Named("%s of pool %q that stand there for nearly all of the window", w.Who(), pool.name)
+		all := pool.workers(w)
+		stand := pool.standing(w, at, all)
 		if stand.Above(most) {
 			most = stand
 		}
-		all := quantity.Of("all of its "+w.Who(), float64(len(pool.threads)), w.Unit())
 		if stand.AtLeast(p.Param(stuckThreads).As(w.Unit())) && stand.Per(all).AtLeast(p.Param(stuckShare)) {
 			f := pool.finding(p, w, at, stand, all)
-			f.Summary = fmt.Sprintf("%.0f of %s of pool %q %s for nearly all of the window", stand.Number(), all.Text(),
+			f.Summary = fmt.Sprintf("at any moment %s of %s of pool %q %s", evidence.WithoutUnit(stand), all.Text(),
 				pool.name, f.Summary)
 			p.Report(f)
 			continue
@@ -216,6 +214,9 @@ func takesRequests(p *check.Pass, w *evidence.Waiting) map[string]bool {
 func (pool *stuckPool) add(w *evidence.Waiting, s stacks.Sample) {
 	pool.threads[s.Thread] = true
 	pool.all.Add(s)
+	if w.Waits.TakesTurn(s) {
+		pool.turns += s.Value
+	}
 	wait, call := w.Waits.Of(s)
 	request, task := w.Waits.Serves(s)
 	if stuckKinds[wait] == nil || paces(wait) && !request && !task && !pool.takes {
@@ -228,11 +229,10 @@ func (pool *stuckPool) add(w *evidence.Waiting, s stacks.Sample) {
 	key := stuckPlace{wait, w.Frames[s.Stack[place.At]].Name}
 	at := pool.places[key]
 	if at == nil {
-		at = &stuckAt{stuckPlace: key, byThread: map[int]int64{}}
+		at = &stuckAt{stuckPlace: key}
 		pool.places[key] = at
 	}
 	at.total.Add(s)
-	at.byThread[s.Thread] += s.Value
 	at.hits = append(at.hits, evidence.Hit{Sample: s, At: call})
 	at.request, at.task = at.request || request, at.task || task
 }
@@ -251,16 +251,27 @@ func (pool *stuckPool) worst() (worst *stuckAt) {
 	return worst
 }
 
-// standing counts the threads that stand there for so much of the window. Those that may wait for work do not.
-func (at *stuckAt) standing(w *evidence.Waiting, share quantity.Value) quantity.Value {
-	n := 0
-	mayIdle := paces(at.wait) && !at.request && !at.task
-	for _, time := range at.byThread {
-		if !mayIdle && float64(time) >= share.Number()*float64(w.Duration) {
-			n++
-		}
+// standing is how many threads stand there at any moment, of all that work. Those that may wait for work do not.
+func (pool *stuckPool) standing(w *evidence.Waiting, at *stuckAt, all quantity.Value) quantity.Value {
+	time := at.total.Value
+	if paces(at.wait) && !at.request && !at.task {
+		time = 0
 	}
-	return quantity.Of(w.Who()+" that stand there for nearly all of the window", float64(n), w.Unit())
+	label := fmt.Sprintf("%s of pool %q that stand there at any moment", w.Who(), pool.name)
+	stand := w.Threads(label, time).Named("%s", label)
+	if stand.Above(all) { // both are means of samples
+		return all.Named("%s", label)
+	}
+	return stand
+}
+
+// workers is how many threads the pool has for work: all but the one that selects just then.
+func (pool *stuckPool) workers(w *evidence.Waiting) quantity.Value {
+	all := quantity.Of("all of its "+w.Who(), float64(len(pool.threads)), w.Unit())
+	if pool.turns == 0 {
+		return all
+	}
+	return all.Minus(w.Threads(w.Who()+" that select, mean", pool.turns))
 }
 
 // lockChangesHands tells locks whose waits end, which the profile of locks has: how long they take is the business of

@@ -254,7 +254,7 @@ func (s *source) classify(p *place, at threadOf, c syscalls.Entry, tids map[int]
 	switch {
 	case c.Name == "":
 		p.reason = forMemory
-	case p.reason == forPoll && c.Args[1] == 0, c.Name == "select" && c.Args[0] == 0:
+	case p.reason == forPoll && c.Args[1] == 0, (c.Name == "select" || c.Name == "pselect6") && c.Args[0] == 0:
 		p.reason = forSleep
 	case p.reason == forPoll:
 		var one bool

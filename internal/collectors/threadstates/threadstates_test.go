@@ -44,6 +44,9 @@ func TestWaits(t *testing.T) {
 			t.Errorf("no thread waits for %q; they wait for %s", want, strings.Join(got, ", "))
 		}
 	}
+	if n := len(slices.DeleteFunc(slices.Clone(got), func(s string) bool { return s != "events" })); n != 1 {
+		t.Errorf("%d threads wait for events, want one: select of no descriptor is a sleep", n)
+	}
 	if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "futex ") }) {
 		t.Errorf("no thread waits for a futex: %s", strings.Join(got, ", "))
 	}

@@ -51,6 +51,8 @@ type waitTable struct {
 	parks []Pattern
 	// loops are the run loops of event loops.
 	loops []Pattern
+	// turns are pools whose threads take turns at a loop, so that none of them is its own.
+	turns []Pattern
 	// requests are of servers that have a request in hand. None of them is in the stack of a thread without one.
 	requests []Pattern
 	// tasks are of executors that have a task in hand; a worker that waits for one has them, too.
@@ -71,7 +73,7 @@ type Waits struct {
 	own            stacks.Set // code of the application: what calls it says nothing of the wait
 	program        stacks.Set // what is Java or Go: all else are threads of the runtime itself, or its insides
 
-	mains, acquires, parks, loops, requests, tasks, workers, opens stacks.Set
+	mains, acquires, parks, loops, turns, requests, tasks, workers, opens stacks.Set
 }
 
 // WaitsOf prepares for a profile of a process whose code is told apart by owners.
@@ -92,6 +94,7 @@ func WaitsOf(p *stacks.Profile, owners Owners) *Waits {
 	w.acquires, _ = Frames(p, table.acquires)
 	w.parks, _ = Frames(p, table.parks)
 	w.loops, _ = Frames(p, table.loops)
+	w.turns, _ = Frames(p, table.turns)
 	w.requests, _ = Frames(p, table.requests)
 	w.tasks, _ = Frames(p, table.tasks)
 	w.workers, _ = Frames(p, table.workers)
@@ -251,8 +254,15 @@ func (w *Waits) Works(s stacks.Sample) bool { return s.Innermost(w.workers) >= 0
 // Opens tells whether a thread makes a connection ready for use, or ends one.
 func (w *Waits) Opens(s stacks.Sample) bool { return s.Innermost(w.opens) >= 0 }
 
-// Loops tells whether a thread is in the run loop of an event loop.
-func (w *Waits) Loops(s stacks.Sample) bool { return s.Innermost(w.loops) >= 0 }
+// Loops tells whether a thread is in the run loop of an event loop, and no other takes its turn.
+func (w *Waits) Loops(s stacks.Sample) bool {
+	return s.Innermost(w.loops) >= 0 && s.Innermost(w.turns) < 0
+}
+
+// TakesTurn tells whether a thread is in a loop that others of its pool run in turn with it.
+func (w *Waits) TakesTurn(s stacks.Sample) bool {
+	return s.Innermost(w.loops) >= 0 && s.Innermost(w.turns) >= 0
+}
 
 // stands keeps an unknown state from being taken for a wait: a queue's or pool's frames are there while it works, too.
 func (w *Waits) stands(s stacks.Sample, wait Wait) bool {

@@ -88,7 +88,8 @@ var javaWaits = waitTable{
 			"java.util.concurrent.ForkJoinPool.awaitWork", "io.netty.util.concurrent.*.takeTask",
 			"org.eclipse.jetty.util.thread.QueuedThreadPool*dle*",
 			"org.eclipse.jetty.util.thread.ReservedThreadExecutor*",
-			"com.lmax.disruptor.*.waitFor",
+			"com.lmax.disruptor.*.waitFor", "kotlinx.coroutines.scheduling.CoroutineScheduler$Worker.*ark",
+			"kotlinx.coroutines.DefaultExecutor.run", "cats.effect.unsafe.WorkerThread.*ark*",
 			// Event loops at their selectors, servers at accept.
 			"sun.nio.ch.*Selector*.*elect", "sun.nio.ch.EPoll.wait", "sun.nio.ch.EPollArrayWrapper.epollWait",
 			"sun.nio.ch.KQueue.poll", "io.netty.channel.epoll.*epollWait*", "io.netty.channel.epoll.*Wait",
@@ -129,6 +130,8 @@ var javaWaits = waitTable{
 		"org.glassfish.grizzly.nio.SelectorRunner.run",
 		"sun.nio.ch.SelectorImpl.*elect", // of no library: who selects is a loop
 	),
+	// Whoever of Jetty's threads is free selects next, and one that works stops nobody (AdaptiveExecutionStrategy).
+	turns: ParsePatterns("org.eclipse.jetty.util.thread.QueuedThreadPool*"),
 	requests: ParsePatterns(
 		"javax.servlet.*", "jakarta.servlet.*", "org.apache.coyote.*", "org.apache.catalina.core.*Valve.invoke",
 		"org.apache.tomcat.util.net.SocketProcessorBase.run", "org.eclipse.jetty.server.*handle*",
@@ -144,6 +147,7 @@ var javaWaits = waitTable{
 		"org.apache.tomcat.util.threads.ThreadPoolExecutor$Worker.run", "java.util.concurrent.ForkJoinWorkerThread.run",
 		"java.util.concurrent.ForkJoinTask.doExec", "java.util.concurrent.ThreadPerTaskExecutor*",
 		"org.eclipse.jetty.util.thread.QueuedThreadPool*unJob", "org.jboss.threads.*.run",
+		"kotlinx.coroutines.scheduling.CoroutineScheduler$Worker.executeTask", "cats.effect.IOFiber.run*",
 		"io.netty.util.concurrent.SingleThreadEventExecutor.*", "org.quartz.core.JobRunShell.run",
 	),
 	parks: ParsePatterns("*.Unsafe.park", "java.lang.Object.wait*", "java.util.concurrent.locks.LockSupport.park*"),

@@ -54,6 +54,13 @@ func TestInnermost(t *testing.T) {
 			ForSleep, "Thread.sleep0",
 		},
 		{
+			"a worker of Kotlin's coroutines without work", "java.util.concurrent.locks.LockSupport.parkNanos " +
+				"kotlinx.coroutines.scheduling.CoroutineScheduler$Worker.park " +
+				"kotlinx.coroutines.scheduling.CoroutineScheduler$Worker.tryPark " +
+				"kotlinx.coroutines.scheduling.CoroutineScheduler$Worker.runWorker " +
+				"kotlinx.coroutines.scheduling.CoroutineScheduler$Worker.run", Idle, "",
+		},
+		{
 			"a task that reads, JDK 11", "java.net.SocketInputStream.socketRead0 " +
 				"java.net.SocketInputStream.socketRead java.net.SocketInputStream.read " +
 				"org.postgresql.core.VisibleBufferedInputStream.readMore com.example.Dao.find " + task,

@@ -34,7 +34,7 @@ def spin():
 for work in [
     lambda: client.recv(1), lambda: conn.recv(1), server.accept, lambda: asks.recv(1), lambda: fill(full.sendall),
     lambda: fcntl.flock(other, fcntl.LOCK_EX), lock.acquire, child.wait, lambda: fill(lambda b: os.write(writer, b)),
-    lambda: time.sleep(100), lambda: select.select([client, conn], [], []),
+    lambda: time.sleep(100), lambda: select.select([], [], [], 100), lambda: select.select([client, conn], [], []),
 ]:
     threading.Thread(target=work, daemon=True).start()
 print(port, silent.getsockname()[1], stuck.pid, child.pid, locked.name, flush=True)
