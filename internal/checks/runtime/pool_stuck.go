@@ -49,7 +49,8 @@ an executor in hand.
 
 Measured: in a wall-clock profile of a JVM, by the innermost calls of each
 sample; a thread that came there before the window and has not left counts, too.
-Of Jetty's threads the one that selects is none of those that work. Pools of connections, full queues, answers
+Of Jetty's threads the one that selects is none of those that work; nor are idle
+threads while requests wait that the pool serves. Pools of connections, full queues, answers
 over the network, event loops and locks that change hands have checks of their
 own. It is enough that threads with a request stand there for most of the time
 that a request takes, if that is long enough to be noticed. Threads that read
@@ -128,6 +129,7 @@ type stuckPool struct {
 	places  map[stuckPlace]*stuckAt
 	takes   bool  // requests, of connections that its threads serve
 	turns   int64 // nanoseconds that threads selected in turn, for all of the pool
+	idle    int64 // nanoseconds without work, selecting included
 }
 
 func runStuckSampled(p *check.Pass) error {
@@ -141,12 +143,14 @@ func runStuckSampled(p *check.Pass) error {
 		if at == nil || lockChangesHands(p, w, at) {
 			continue
 		}
-		all := pool.workers(w)
+		all := pool.workers(p, w)
 		stand := pool.standing(w, at, all)
 		if stand.Above(most) {
 			most = stand
 		}
-		if stand.AtLeast(p.Param(stuckThreads).As(w.Unit())) && stand.Per(all).AtLeast(p.Param(stuckShare)) {
+		share := p.Param(stuckShare)
+		several := stand.Number() >= share.Number()*p.Param(stuckThreads).Number() // a mean of two is 1.99, too
+		if several && stand.Per(all).AtLeast(share) {
 			f := pool.finding(p, w, at, stand, all)
 			f.Summary = fmt.Sprintf("at any moment %s of %s of pool %q %s", evidence.WithoutUnit(stand), all.Text(),
 				pool.name, f.Summary)
@@ -218,6 +222,9 @@ func (pool *stuckPool) add(w *evidence.Waiting, s stacks.Sample) {
 		pool.turns += s.Value
 	}
 	wait, call := w.Waits.Of(s)
+	if wait == hotcode.Idle {
+		pool.idle += s.Value
+	}
 	request, task := w.Waits.Serves(s)
 	if stuckKinds[wait] == nil || paces(wait) && !request && !task && !pool.takes {
 		return
@@ -265,8 +272,14 @@ func (pool *stuckPool) standing(w *evidence.Waiting, at *stuckAt, all quantity.V
 	return stand
 }
 
-// workers is how many threads the pool has for work: all but the one that selects just then.
-func (pool *stuckPool) workers(w *evidence.Waiting) quantity.Value {
+// workers is how many threads the pool has for work: all but the one that selects just then, and where requests wait
+// inside the program that these threads serve, all but those that take none of them all the same. Kotlin's dispatchers
+// share their threads, and each has a limit of its own.
+func (pool *stuckPool) workers(p *check.Pass, w *evidence.Waiting) quantity.Value {
+	if h, ok := evidence.HeldOf(p); ok && w.IsJava() && !h.Each.Below(p.Param(stuckRequest)) &&
+		!h.Share.Below(p.Param(stuckHeld)) && keepsPace(p, w, pool.threads) {
+		return w.Threads("all of its threads that have work, mean", pool.all.Value-pool.idle)
+	}
 	all := quantity.Of("all of its "+w.Who(), float64(len(pool.threads)), w.Unit())
 	if pool.turns == 0 {
 		return all

@@ -45,7 +45,7 @@ func runStuckScript(p *check.Pass) error {
 			Per(quantity.Of("their time", float64(pool.all)/1e9, quantity.Seconds)).
 			Named("of the time of %s", name)
 		stands := all.AtLeast(p.Param(stuckThreads)) && waited.AtLeast(p.Param(stuckShare)) &&
-			(pool.serves(w) || pool.keepsPace(p, w))
+			(pool.serves(w) || keepsPace(p, w, pool.threads))
 		stuck := stands && queued.AtLeast(p.Param(stuckHeld))
 		if wait, _ := evidence.MostWaited(pool.hits); stands && eachOther(wait) {
 			if foundElsewhere(p, w, wait) {
@@ -131,10 +131,11 @@ func (pool *scriptPool) serves(w *evidence.Waiting) bool {
 	return 2*served > all
 }
 
-// keepsPace tells whether the pool waits as often as requests come. Threads with a pace of their own serve none.
-func (pool *scriptPool) keepsPace(p *check.Pass, w *evidence.Waiting) bool {
+// keepsPace tells whether a pool's threads, by their index in the profile, wait as often as requests come. Threads with
+// a pace of their own serve none.
+func keepsPace[T any](p *check.Pass, w *evidence.Waiting, threads map[int]T) bool {
 	waits, began := 0.0, evidence.BeganWaits(p)
-	for at := range pool.threads {
+	for at := range threads {
 		if at >= 0 {
 			waits += began[w.Profile.Threads[at].ID]
 		}
