@@ -48,5 +48,5 @@ var bounds = map[string]Bounds{
 	"memcached": {Serves: "-c, the number of connections"},
 }
 
-// BoundsOf gives the settings of a program by the name of its process, of which a version at the end does not matter.
+// BoundsOf gives the settings of a program by the name of its process; a version at its end does not matter.
 func BoundsOf(program string) Bounds { return bounds[strings.TrimRight(program, "0123456789.")] }

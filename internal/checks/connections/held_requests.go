@@ -62,9 +62,10 @@ something has several requests to serve: an event loop that sleeps, or waits
 for something else, in a handler. Threads that did not run once are not counted.
 It is a warning as well where most requests are coroutines of Python (asyncio) or
 async functions of Node.js that wait for a lock, a semaphore or a pool that others
-have, for room in a queue, or sleep and are answered within the window: their functions
-and lines are named. For such a lock or pool less time of a request is enough, since no design asks for it. A lock
-of Node.js is known by its name (acquire, lock, runExclusive) or its library.
+have, for room in a queue, or sleep and are answered within the window: their
+functions and lines are named. For such a lock or pool less time of a request is
+enough, since no design asks for it. A lock of Node.js is known by its name (acquire,
+lock, runExclusive) or its library.
 Where the program uses up its CPUs, or a thread of it a whole one, or always as
 many as its runtime lets run at once, requests wait for those, and this check is
 silent.

@@ -36,13 +36,10 @@ func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (w
 	wait, most := evidence.MostWaited(own)
 	n := coroutines(w, byNobodysDesign[wait], most)
 	short := h.Each.Below(p.Param(paramHeldRequest))
-	if wait == hotcode.ForSleep && mayBePolls(p, n) {
-		n = quantity.Value{}
-	}
 	if short && (wait == hotcode.ForSleep || n.Number() < 1) { // a sleep may be all that a short request is for
 		return 0, false
 	}
-	if n.Per(h.InProgress).Number() < p.Param(paramHeldShare).Number() {
+	if n.Per(h.InProgress).Number() < p.Param(paramHeldShare).Number() || wait == hotcode.ForSleep && mayBePolls(p, n) {
 		f.Notes = append(f.Notes, others(w, hits)...)
 		stand := whereMostStand(p, w, h, hits)
 		f.Summary += stand

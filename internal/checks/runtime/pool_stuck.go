@@ -284,7 +284,8 @@ func (pool *stuckPool) workers(p *check.Pass, w *evidence.Waiting) quantity.Valu
 	if pool.turns == 0 {
 		return all
 	}
-	return all.Minus(w.Threads(w.Who()+" that select, mean", pool.turns))
+	return all.Minus(w.Threads(w.Who()+" that select, mean", pool.turns)).
+		Named("all of its %s but those that select", w.Who())
 }
 
 // lockChangesHands tells locks whose waits end, which the profile of locks has: how long they take is the business of
