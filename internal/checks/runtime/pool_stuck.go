@@ -68,7 +68,7 @@ for each other (a lock, an item that they lend each other); or threads with a
 request in hand sleep, or wait for a pool's result, for most of the time that
 requests take. Requests are slow from 0.1 s on average, or where one in a
 hundred takes five times that. Of workers of a queue (Celery, RQ, Dramatiq,
-Sidekiq, Laravel, Symfony): all have a task in hand nearly all the time, and
+Sidekiq, Laravel, Symfony, Python's gRPC): all have a task in hand nearly all the time, and
 most of that is one kind of wait.
 
 Fix: by what is waited for. Won't help: more threads; they come to stand there,

@@ -31,10 +31,14 @@ func runStuckScript(p *check.Pass) error {
 	}
 	r, ok := evidence.RequestsOf(p)
 	p.Read(quantity.Of("requests without an answer, mean", r.InProgress.Number(), "requests"))
-	if !ok {
+	if !ok || !reportStuckPools(p, w, r) {
 		reportStuckTasks(p, w)
-		return nil
 	}
+	return nil
+}
+
+// reportStuckPools reports those whose threads have the requests in hand, and whether there are any.
+func reportStuckPools(p *check.Pass, w *evidence.Waiting, r evidence.Requests) (found bool) {
 	pools := scriptPools(w)
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
 		pool := pools[name]
@@ -54,18 +58,20 @@ func runStuckScript(p *check.Pass) error {
 			f := pool.finding(p, w, name, r, all, queued, waited)
 			if stuck || evidence.Noticed(p, &f, w.Threads("threads that wait", pool.waited()), stuckRequest) {
 				p.Report(f)
+				found = true
 				continue
 			}
 		}
-		if f, ok := pool.inHand(p, w, name); ok {
-			p.Report(f)
-			continue
+		f, ok := pool.inHand(p, w, name)
+		if !ok && stuck {
+			f, ok = pool.finding(p, w, name, r, all, queued, waited), true
 		}
-		if stuck {
-			p.Report(pool.finding(p, w, name, r, all, queued, waited))
+		if ok {
+			p.Report(f)
+			found = true
 		}
 	}
-	return nil
+	return found
 }
 
 // oneOfThese is what requests wait for that no worker has.

@@ -73,8 +73,8 @@ func reportStuckTasks(p *check.Pass, w *evidence.Waiting) {
 		Evidence: []quantity.Value{all, waited},
 		Notes:    []string{strings.Join(at.Path, " ← ")},
 		Remedies: []check.Remedy{{
-			Action: "Run more workers (-c of celery, numprocs of the supervisor): they wait, and need no CPU. Or " +
-				"take the wait out of the task.",
+			Action: "Run more workers (max_workers of the executor, -c of celery, numprocs of the supervisor): they " +
+				"wait, and need no CPU. Or take the wait out of the task.",
 			Risk:   "what they wait for is asked more often at once",
 			Effect: "the queue gets shorter by what the further workers do",
 		}},

@@ -116,11 +116,13 @@ var scriptWaits = waitTable{
 		"py::*process_message:*dramatiq/worker.py", "py::*execute:*huey/api.py", "py::*run_job:*apscheduler/*",
 		"PHP:Illuminate\\Queue\\Worker::process *", "PHP:Symfony\\*\\Worker::handleMessage *",
 		"RUBY:execute_job */sidekiq/processor.rb",
+		// an executor's, of a server whose requests share a connection
+		"py::_unary_response_in_pool:*/grpc/_server.py", "py::_stream_response_in_pool:*/grpc/_server.py",
 	),
 	workers: ParsePatterns(
 		"py::*workloop:*billiard/pool.py", "py::*_WorkerThread.run:*dramatiq/worker.py", "py::*loop:*huey/consumer.py",
 		"PHP:Illuminate\\Queue\\Worker::daemon *", "PHP:Symfony\\*\\Worker::run *",
-		"RUBY:run */sidekiq/processor.rb",
+		"RUBY:run */sidekiq/processor.rb", "py::_worker:*/concurrent/futures/thread.py",
 	),
 	mains: ParsePatterns("py::<module>:*", "PHP:{main} *", "RUBY:<main> *"),
 	opens: ParsePatterns(
