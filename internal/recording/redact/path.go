@@ -39,7 +39,7 @@ var (
 		"redis", "sqlalchemy", "psycopg", "psycopg2", "psycopg_pool", "pymysql", "urllib3", "gunicorn", "uvicorn",
 		"waitress", "cheroot", "flask", "django", "werkzeug", "starlette", "anyio", "asgiref", "celery", "billiard",
 		"rq", "dramatiq", "huey", "apscheduler", "kombu", "gevent", "eventlet", "twisted", "aiohttp", "asyncpg",
-		"aiomysql", "httpcore", "hypercorn", "mysql",
+		"aiomysql", "httpcore", "hypercorn", "mysql", "grpc",
 	}
 	// where a Python has packages that were installed
 	installed = []string{"site-packages", "dist-packages"}
