@@ -169,8 +169,8 @@ func contentionFinding(p *check.Pass, prof *stacks.Profile, owners hotcode.Owner
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "lock", ID: c.name()},
 		Severity: check.Info,
-		Summary: fmt.Sprintf("%d %s wait %s of their time for a lock of class %s, at %s", n, what,
-			share.Text(), cmp.Or(c.class, "unknown"), list[0].Name()),
+		Summary: fmt.Sprintf("%d %s wait %s of their time for a lock of class %s, at %s%s", n, what,
+			share.Text(), cmp.Or(c.class, "unknown"), list[0].Name(), holderText(p, prof, c)),
 		Evidence: []quantity.Value{share, waiters},
 		Remedies: []check.Remedy{{
 			Action: "Hold the lock for less: no I/O, logging or remote call under it; split it, or use a concurrent " +
@@ -205,6 +205,28 @@ func contentionFinding(p *check.Pass, prof *stacks.Profile, owners hotcode.Owner
 	}
 	f.Confidence = evidence.SampledConfidence(c.count, nil)
 	return f
+}
+
+// holderText says what the holder of the lock was in when the threads were dumped, nothing where that is not known.
+func holderText(p *check.Pass, prof *stacks.Profile, c *contended) string {
+	for _, s := range p.Gauge(metric.JVMMonitorWaiters, "class", c.class) {
+		in, at := methodOf(s.Label("holder_in")), methodOf(s.Label("waiter_at"))
+		if in != "" && slices.ContainsFunc(c.hits, func(h evidence.Hit) bool {
+			return prof.Frames[h.Sample.Stack[0]].Name == at
+		}) {
+			in = evidence.ShortName(stacks.Frame{Name: in, Kind: stacks.Compiled})
+			return "; its holder was in " + in + " (thread dump)"
+		}
+	}
+	return ""
+}
+
+// methodOf leaves the file and line of a frame of a thread dump away.
+func methodOf(frame string) string {
+	if i := strings.IndexAny(frame, "(:"); i >= 0 {
+		return frame[:i]
+	}
+	return frame
 }
 
 // holderNotes says who held the lock in a thread dump, and what threads do in the method before which others wait.
