@@ -174,13 +174,13 @@ func clientPools(w *evidence.Waiting) []*clientPool {
 
 func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, client stacks.Set) {
 	wait, waitsAt := w.Waits.Of(s)
-	if wait == hotcode.Idle {
-		if !w.Waits.TakesTurn(s) { // somebody has to select
-			c.all.Add(s)
-		}
-		return
+	if wait == hotcode.Idle && w.Waits.TakesTurn(s) {
+		return // somebody has to select
 	}
 	c.all.Add(s)
+	if wait == hotcode.Idle {
+		return
+	}
 	c.work.Add(s)
 	at := s.Innermost(client)
 	switch {

@@ -276,8 +276,7 @@ func (pool *stuckPool) standing(w *evidence.Waiting, at *stuckAt, all quantity.V
 // inside the program that these threads serve, all but those that take none of them all the same. Kotlin's dispatchers
 // share their threads, and each has a limit of its own.
 func (pool *stuckPool) workers(p *check.Pass, w *evidence.Waiting) quantity.Value {
-	if h, ok := evidence.HeldOf(p); ok && w.IsJava() && !h.Each.Below(p.Param(stuckRequest)) &&
-		!h.Share.Below(p.Param(stuckHeld)) && keepsPace(p, w, pool.threads) {
+	if _, held := heldLong(p); held && w.IsJava() && keepsPace(p, w, pool.threads) {
 		return w.Threads("all of its threads that have work, mean", pool.all.Value-pool.idle)
 	}
 	all := quantity.Of("all of its "+w.Who(), float64(len(pool.threads)), w.Unit())

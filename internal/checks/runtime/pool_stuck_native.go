@@ -113,8 +113,8 @@ func whoStands(pool *ledger.Pool, place ledger.Place) string {
 // requestsSleep makes a pool that sleeps a warning where requests wait inside the program, nobody works on them, and
 // the pool sleeps as often as requests come: each of them sleeps there, one after the other.
 func requestsSleep(p *check.Pass, pool *ledger.Pool, f *check.Finding) {
-	h, ok := evidence.HeldOf(p)
-	if !ok || h.Each.Below(p.Param(stuckRequest)) || h.Share.Below(p.Param(stuckHeld)) {
+	h, ok := heldLong(p)
+	if !ok {
 		return
 	}
 	sleeps, requests := sleepsOf(p, pool), evidence.RequestsAtMost(p)
@@ -136,6 +136,12 @@ func requestsSleep(p *check.Pass, pool *ledger.Pool, f *check.Finding) {
 		Effect: fmt.Sprintf("up to %s of a request's time is saved", h.Share.Text()),
 	})
 	f.Placebos = []string{"More CPUs: nobody computes meanwhile."}
+}
+
+// heldLong gives the requests that wait inside the program, if they do so for long and nobody works on most of them.
+func heldLong(p *check.Pass) (h evidence.HeldRequests, ok bool) {
+	h, ok = evidence.HeldOf(p)
+	return h, ok && !h.Each.Below(p.Param(stuckRequest)) && !h.Share.Below(p.Param(stuckHeld))
 }
 
 // sleepsOf is how often the pool's threads that sleep left a CPU of their own will: for sleeps, and for what they wait

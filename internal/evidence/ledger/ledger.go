@@ -234,11 +234,11 @@ func (b *builder) pool(id threadID, comm string) *Pool {
 }
 
 // of finds a thread's times. Those without an id are many that were summed up.
-func (p *Pool) of(pid, tid string) *times {
-	t := p.threads[tid]
+func (p *Pool) of(id threadID) *times {
+	t := p.threads[id.tid]
 	if t == nil {
-		t = &times{pid: pid, sampled: map[placeKey]float64{}}
-		p.threads[tid] = t
+		t = &times{pid: id.pid, sampled: map[placeKey]float64{}}
+		p.threads[id.tid] = t
 	}
 	return t
 }
@@ -247,7 +247,7 @@ func (b *builder) sampled(rec *recording.Recording) {
 	for _, s := range rec.Gauge(metric.ThreadStateTime) {
 		id := threadOf(s.Series)
 		p := b.pool(id, s.Label("comm"))
-		t := p.of(id.pid, id.tid)
+		t := p.of(id)
 		t.seen += s.Last()
 		if s.Label("state") == "running" {
 			continue
@@ -292,7 +292,7 @@ func (b *builder) traced(rec *recording.Recording) {
 			continue // no event tells an idle one from a page fault; its state does
 		}
 		id := threadOf(s.Series)
-		t := b.pool(id, s.Label("comm")).of(id.pid, id.tid)
+		t := b.pool(id, s.Label("comm")).of(id)
 		if seen[t] == nil {
 			seen[t] = maps.Clone(t.sampled)
 			clear(t.sampled)
@@ -395,7 +395,7 @@ func placeOf(s recording.GaugeSeries) placeKey {
 func (b *builder) counted(rec *recording.Recording) {
 	for _, s := range rec.Counter(metric.ThreadCPU) {
 		n, _ := s.Increase()
-		t := b.thread(s.Label("pid"), s.Label("tid"), s.Label("comm"))
+		t := b.thread(threadOf(s.Series), s.Label("comm"))
 		if t == nil {
 			continue
 		}
@@ -406,7 +406,7 @@ func (b *builder) counted(rec *recording.Recording) {
 		}
 	}
 	for _, s := range rec.Counter(metric.ThreadRunDelay) {
-		if t := b.thread(s.Label("pid"), s.Label("tid"), s.Label("comm")); t != nil {
+		if t := b.thread(threadOf(s.Series), s.Label("comm")); t != nil {
 			n, _ := s.Increase()
 			t.ready += n
 		}
@@ -414,9 +414,9 @@ func (b *builder) counted(rec *recording.Recording) {
 }
 
 // thread finds a thread that was sampled, also one that was summed up with others; nil if it was not.
-func (b *builder) thread(pid, tid, comm string) *times {
-	p := b.pool(threadID{pid, tid}, comm)
-	if t := p.threads[tid]; t != nil {
+func (b *builder) thread(id threadID, comm string) *times {
+	p := b.pool(id, comm)
+	if t := p.threads[id.tid]; t != nil {
 		return t
 	}
 	return p.threads[""]

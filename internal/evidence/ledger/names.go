@@ -19,13 +19,17 @@ type fullNames struct {
 	ofAll    map[shortPool]string // where all threads of the short name are of one pool
 }
 
+// A fullName says of what pool a thread is: by its name without the number at the end, and as the JVM's collector has
+// it, with * for each number.
+type fullName struct{ pool, pattern string }
+
 // fullNamesOf reads them. A short name that many pools share ("data-plane-kafk") is taken apart, unless some of its
 // threads were summed up: nobody knows of which pool these are.
 func fullNamesOf(rec *recording.Recording) fullNames {
 	names := fullNames{map[threadID]string{}, map[shortPool]string{}}
-	listed := map[threadID]*recording.Series{}
+	listed := map[threadID]fullName{}
 	for _, s := range rec.Info(metric.JVMThread) {
-		listed[threadOf(s)] = s
+		listed[threadOf(s)] = fullName{metric.PoolOf(s.Label("name")), s.Label("pool")}
 	}
 	if len(listed) == 0 {
 		return names
@@ -49,30 +53,31 @@ func fullNamesOf(rec *recording.Recording) fullNames {
 	return names
 }
 
-func (f fullNames) add(short shortPool, ids map[threadID]bool, listed map[threadID]*recording.Series, summed bool) {
+func (f fullNames) add(short shortPool, ids map[threadID]bool, listed map[threadID]fullName, summed bool) {
 	pools, numbered := map[string]int{}, map[string]map[string]bool{}
 	for id := range ids {
-		pool, pattern := metric.PoolOf(listed[id].Label("name")), listed[id].Label("pool")
-		pools[pool]++
-		if numbered[pattern] == nil {
-			numbered[pattern] = map[string]bool{}
+		of := listed[id]
+		pools[of.pool]++
+		if numbered[of.pattern] == nil {
+			numbered[of.pattern] = map[string]bool{}
 		}
-		numbered[pattern][pool] = true
+		numbered[of.pattern][of.pool] = true
 	}
 	if len(pools) == 1 {
 		for pool := range pools {
 			f.ofAll[short] = pool
 		}
+		return
 	}
 	if summed {
 		return
 	}
 	for id := range ids {
-		pool, pattern := metric.PoolOf(listed[id].Label("name")), listed[id].Label("pool")
-		if len(numbered[pattern]) > 1 && pools[pool] == 1 {
-			pool = metric.PoolOf(pattern) // "reader-4-of-db" is a number of its own for each thread
+		of := listed[id]
+		if len(numbered[of.pattern]) > 1 && pools[of.pool] == 1 {
+			of.pool = metric.PoolOf(of.pattern) // "reader-4-of-db" is a number of its own for each thread
 		}
-		f.ofThread[id] = pool
+		f.ofThread[id] = of.pool
 	}
 }
 
