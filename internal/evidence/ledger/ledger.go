@@ -243,21 +243,40 @@ func (p *Pool) of(id threadID) *times {
 	return t
 }
 
+// inWindow is the part of the sampled time that is of the window. Looks begin while other collectors are opened and end
+// when their turn comes, which takes a second where the CPUs are full; a thread that was seen for longer than the window
+// lived through all of it, and tells how much longer they lasted.
+func inWindow(rec *recording.Recording) float64 {
+	seen, longest := map[threadID]float64{}, rec.Meta.Duration
+	for _, s := range rec.Gauge(metric.ThreadStateTime) {
+		if id := threadOf(s.Series); id.tid != "" {
+			seen[id] += s.Last()
+			longest = max(longest, seen[id])
+		}
+	}
+	if longest == 0 {
+		return 1
+	}
+	return rec.Meta.Duration / longest
+}
+
 func (b *builder) sampled(rec *recording.Recording) {
+	part := inWindow(rec)
 	for _, s := range rec.Gauge(metric.ThreadStateTime) {
 		id := threadOf(s.Series)
 		p := b.pool(id, s.Label("comm"))
 		t := p.of(id)
-		t.seen += s.Last()
+		seconds := part * s.Last()
+		t.seen += seconds
 		if s.Label("state") == "running" {
 			continue
 		}
 		at := placeOf(s)
 		if lock, holder, known := strings.Cut(at.on, metric.HeldBy); known && at.part == Lock {
 			at.on = lock
-			p.heldBy(lock, holder, s.Last())
+			p.heldBy(lock, holder, seconds)
 		}
-		t.sampled[at] += s.Last()
+		t.sampled[at] += seconds
 	}
 }
 
@@ -426,6 +445,7 @@ func (b *builder) thread(id threadID, comm string) *times {
 // a CPU are counted exactly, and samples say what the rest was.
 func (p *Pool) close(window float64) {
 	places := map[placeKey]*Place{}
+	p.eventsAlone(window)
 	for tid, t := range inOrder(p.threads, cmp.Compare) {
 		p.add(tid, t, places)
 	}
@@ -459,17 +479,41 @@ func (p *Pool) close(window float64) {
 	}
 }
 
+// eventsAlone gives their time to threads of which only events tell. Where some were not looked at, and are summed up,
+// these are of them.
+func (p *Pool) eventsAlone(window float64) {
+	rest := p.threads[""]
+	for tid, t := range inOrder(p.threads, cmp.Compare) {
+		if t.seen != 0 {
+			continue
+		}
+		t.seen = t.counted() + t.waited()
+		if tid != "" {
+			t.seen = min(t.seen, window) // events begin before the window
+		}
+		if rest != nil && t != rest {
+			rest.seen -= t.seen
+		}
+	}
+	if rest != nil && rest.seen <= 0 {
+		delete(p.threads, "")
+	}
+}
+
+// counted is what the kernel counted of the thread.
+func (t *times) counted() float64 { return t.user + t.system + t.ready }
+
+// waited is what samples or events say it waited, before that is set against what was counted.
+func (t *times) waited() (sum float64) {
+	for _, n := range inOrder(t.sampled, placeKey.compare) {
+		sum += n
+	}
+	return sum
+}
+
 // add counts the time of one thread, and what it waited for to the places.
 func (p *Pool) add(tid string, t *times, places map[placeKey]*Place) {
-	counted := t.user + t.system + t.ready
-	sampled := 0.0
-	for _, n := range inOrder(t.sampled, placeKey.compare) {
-		sampled += n
-	}
-	wall := t.seen
-	if wall == 0 { // known by events alone
-		wall = counted + sampled
-	}
+	counted, sampled, wall := t.counted(), t.waited(), t.seen
 	shrink := 1.0
 	if counted > wall && counted > 0 { // the threads ran before they were first seen, or ticks were rounded up
 		shrink = wall / counted

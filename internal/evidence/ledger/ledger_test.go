@@ -178,3 +178,40 @@ func TestRingWorkers(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestLooksBeyondWindow: looks begin before the window and end after it, and the account is of the window.
+func TestLooksBeyondWindow(t *testing.T) {
+	l, ok := Of(record(t, func(a *recording.Appender, last bool) {
+		cpu(a, last, "8", "worker", 2, 0, 0)
+		if last {
+			a.Gauge(metric.ThreadStateTime, 3, "7", "8", "worker", "running", "", "", "")
+			a.Gauge(metric.ThreadStateTime, 9, "7", "8", "worker", "waiting", "recvfrom", "request", ":80")
+		}
+	}))
+	if !ok || len(l.Pools) != 1 {
+		t.Fatalf("%+v, %v", l, ok)
+	}
+	want := rounded(map[Part]float64{User: 2, Request: 8})
+	if diff := cmp.Diff(want, rounded(l.Pools[0].Parts)); diff != "" || l.Pools[0].Threads != 1 {
+		t.Errorf("%v threads, parts (-want +got):\n%s", l.Pools[0].Threads, diff)
+	}
+}
+
+// TestEventsOfUnseen: of many threads some are looked at, which stand for all; what events say of one that was not is
+// of those.
+func TestEventsOfUnseen(t *testing.T) {
+	l, ok := Of(record(t, func(a *recording.Appender, last bool) {
+		if !last {
+			return
+		}
+		a.Gauge(metric.ThreadStateTime, 10, "7", "8", "worker", "waiting", "pause", "other", "")
+		a.Gauge(metric.ThreadStateTime, 30, "7", "", "worker", "waiting", "pause", "other", "")
+		a.Gauge(metric.ThreadWaitTime, 11, "7", "9", "worker", "pause", "other", "")
+	}))
+	if !ok || len(l.Pools) != 1 {
+		t.Fatalf("%+v, %v", l, ok)
+	}
+	if p := l.Pools[0]; math.Round(p.Wall) != 40 || math.Round(p.Threads) != 4 {
+		t.Errorf("%v s of %v threads, want 40 s of 4", p.Wall, p.Threads)
+	}
+}
