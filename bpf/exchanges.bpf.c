@@ -49,7 +49,7 @@ struct exchange {
 	u32 sent;     // data_segs_out as one looked last
 	u32 turn;     // of all that
 	u32 side;
-	u32 unused;   // the verifier wants all of it written
+	u32 at_timer; // the end of the answer was sent as a timed wait of the target had just run out
 };
 
 // By the address of the socket.
@@ -76,6 +76,7 @@ struct end {
 
 struct times {
 	u32 begun; // exchanges, also those whose end was not seen
+	u32 at_timer; // of those whose end was seen
 	u32 buckets[ROOM];
 };
 
@@ -93,6 +94,23 @@ struct {
 	TYPE(key, u32);
 	TYPE(value, struct times);
 } none SEC(".maps");
+
+// When timed waits of the target's threads last ran out: the number of the slot of time, of 2^20 ns, and of the next one,
+// since the thread has yet to get to a CPU, and may send many answers one after the other. The table goes back for a
+// second, and what was sent is looked at as it is acknowledged, after 0.2 s at most (TCP_DELACK_MAX in
+// include/net/tcp.h).
+#define SLOT_SHIFT 20
+#define SLOTS 1024
+
+struct {
+	NUMBER(type, ARRAY);
+	NUMBER(max_entries, SLOTS);
+	TYPE(key, u32);
+	TYPE(value, u32);
+} timeouts SEC(".maps");
+
+// How many slots were noted.
+u64 slots = 0;
 
 enum { LOST_EXCHANGES, LOST_ENDS, LOST_KINDS };
 
@@ -177,6 +195,25 @@ static inline struct times *times_of(const struct sock *sk, u32 side)
 	return t;
 }
 
+static inline void note_timeout(u32 slot)
+{
+	u32 at = slot & (SLOTS - 1);
+	u32 *noted = map_lookup(&timeouts, &at);
+
+	if (!noted || *noted == slot)
+		return;
+	*noted = slot;
+	add(slots, 1);
+}
+
+static inline bool after_timeout(u64 ns)
+{
+	u32 slot = ns >> SLOT_SHIFT, at = slot & (SLOTS - 1);
+	u32 *noted = map_lookup(&timeouts, &at);
+
+	return noted && *noted == slot;
+}
+
 static inline bool is_over(const struct exchange *x)
 {
 	return x->asked && x->answered >= x->asked;
@@ -192,6 +229,7 @@ static inline void over(struct times *t, const struct exchange *x)
 	b = bucket(x->answered - x->asked);
 	asm volatile("%0 &= %1" : "+r"(b) : "i"(ROOM - 1)); // the compiler would leave it out
 	add(t->buckets[b], 1);
+	add(t->at_timer, x->at_timer);
 }
 
 // begin counts the exchange before, if there was one, and begins the next.
@@ -225,10 +263,12 @@ static inline void look(const struct sock *sk, const struct tcp_sock *tp, struct
 	if (sent == x->sent)
 		return;
 	x->sent = sent;
-	if (x->side == SERVER)
-		x->answered = tp->tcp_wstamp_ns;
-	else
+	if (x->side != SERVER) {
 		begin(sk, x, tp->tcp_wstamp_ns);
+		return;
+	}
+	x->answered = tp->tcp_wstamp_ns;
+	x->at_timer = after_timeout(x->answered);
 }
 
 // forget forgets what was noted in an earlier turn. What a client sent then or since is looked at next.
@@ -366,5 +406,21 @@ int change_state(u64 *ctx)
 			over(t, x);
 	}
 	map_delete(&exchanges, &id);
+	return 0;
+}
+
+// A thread that waits with a timeout is woken by the timer of a struct hrtimer_sleeper (kernel/time/hrtimer.c). What
+// other timers have in the place of its thread is read as if it were one, and is no thread of the target.
+SEC("tp_btf/hrtimer_expire_entry")
+int expire(u64 *ctx)
+{
+	const struct hrtimer_sleeper *s = (void *)ctx[0];
+	const struct task_struct *p = read(s->task);
+	u32 slot = ktime_ns() >> SLOT_SHIFT;
+
+	if (!p || !is_target(read(p->tgid)))
+		return 0;
+	note_timeout(slot);
+	note_timeout(slot + 1);
 	return 0;
 }

@@ -27,12 +27,13 @@ type ExchangesExchange struct {
 	Sent     uint32
 	Turn     uint32
 	Side     uint32
-	Unused   uint32
+	AtTimer  uint32
 }
 
 type ExchangesTimes struct {
 	_       structs.HostLayout
 	Begun   uint32
+	AtTimer uint32
 	Buckets [512]uint32
 }
 
@@ -47,12 +48,15 @@ const (
 	ExchangesMapMet          = "met"
 	ExchangesMapNone         = "none"
 	ExchangesMapTargets      = "targets"
+	ExchangesMapTimeouts     = "timeouts"
 	ExchangesProgArrive      = "arrive"
 	ExchangesProgChangeState = "change_state"
+	ExchangesProgExpire      = "expire"
 	ExchangesProgReadSome    = "read_some"
 	ExchangesVarClients      = "clients"
 	ExchangesVarOnlyNetns    = "only_netns"
 	ExchangesVarOnlyTgid     = "only_tgid"
+	ExchangesVarSlots        = "slots"
 	ExchangesVarTurn         = "turn"
 )
 
@@ -100,6 +104,7 @@ type ExchangesSpecs struct {
 type ExchangesProgramSpecs struct {
 	Arrive      *ebpf.ProgramSpec `ebpf:"arrive"`
 	ChangeState *ebpf.ProgramSpec `ebpf:"change_state"`
+	Expire      *ebpf.ProgramSpec `ebpf:"expire"`
 	ReadSome    *ebpf.ProgramSpec `ebpf:"read_some"`
 }
 
@@ -114,6 +119,7 @@ type ExchangesMapSpecs struct {
 	Met       *ebpf.MapSpec `ebpf:"met"`
 	None      *ebpf.MapSpec `ebpf:"none"`
 	Targets   *ebpf.MapSpec `ebpf:"targets"`
+	Timeouts  *ebpf.MapSpec `ebpf:"timeouts"`
 }
 
 // ExchangesVariableSpecs contains global variables before they are loaded into the kernel.
@@ -123,6 +129,7 @@ type ExchangesVariableSpecs struct {
 	Clients   *ebpf.VariableSpec `ebpf:"clients"`
 	OnlyNetns *ebpf.VariableSpec `ebpf:"only_netns"`
 	OnlyTgid  *ebpf.VariableSpec `ebpf:"only_tgid"`
+	Slots     *ebpf.VariableSpec `ebpf:"slots"`
 	Turn      *ebpf.VariableSpec `ebpf:"turn"`
 }
 
@@ -153,6 +160,7 @@ type ExchangesMaps struct {
 	Met       *ebpf.Map `ebpf:"met"`
 	None      *ebpf.Map `ebpf:"none"`
 	Targets   *ebpf.Map `ebpf:"targets"`
+	Timeouts  *ebpf.Map `ebpf:"timeouts"`
 }
 
 func (m *ExchangesMaps) Close() error {
@@ -164,6 +172,7 @@ func (m *ExchangesMaps) Close() error {
 		m.Met,
 		m.None,
 		m.Targets,
+		m.Timeouts,
 	)
 }
 
@@ -174,6 +183,7 @@ type ExchangesVariables struct {
 	Clients   *ebpf.Variable `ebpf:"clients"`
 	OnlyNetns *ebpf.Variable `ebpf:"only_netns"`
 	OnlyTgid  *ebpf.Variable `ebpf:"only_tgid"`
+	Slots     *ebpf.Variable `ebpf:"slots"`
 	Turn      *ebpf.Variable `ebpf:"turn"`
 }
 
@@ -183,6 +193,7 @@ type ExchangesVariables struct {
 type ExchangesPrograms struct {
 	Arrive      *ebpf.Program `ebpf:"arrive"`
 	ChangeState *ebpf.Program `ebpf:"change_state"`
+	Expire      *ebpf.Program `ebpf:"expire"`
 	ReadSome    *ebpf.Program `ebpf:"read_some"`
 }
 
@@ -190,6 +201,7 @@ func (p *ExchangesPrograms) Close() error {
 	return _ExchangesClose(
 		p.Arrive,
 		p.ChangeState,
+		p.Expire,
 		p.ReadSome,
 	)
 }

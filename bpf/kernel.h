@@ -292,6 +292,10 @@ struct task_struct {
 	char comm[16];
 };
 
+struct hrtimer_sleeper {
+	struct task_struct *task;
+};
+
 enum cgroup_subsys_id { cpu_cgrp_id };
 
 struct cgroup_subsys_state;

@@ -105,6 +105,23 @@ func BeganWaits(p *check.Pass) map[int]float64 {
 	return waits
 }
 
+// WaitsOfSleepers is BeganWaits also for threads that hardly run: those that take less than a tick of CPU time are not
+// counted again, and the scheduler's events tell how often they waited.
+func WaitsOfSleepers(p *check.Pass) map[int]float64 {
+	waits, events := BeganWaits(p), map[int]float64{}
+	for _, w := range ThreadWaits(p) {
+		if tid, err := strconv.Atoi(w.TID); err == nil {
+			events[tid] += w.Count
+		}
+	}
+	for tid, n := range events {
+		if waits[tid] == 0 {
+			waits[tid] = n
+		}
+	}
+	return waits
+}
+
 // interpreterTimes adds up the threads of each process whose interpreter runs one at a time, with what libraries of
 // machine code do beside it.
 func interpreterTimes(p *check.Pass, threads []BusyThread, window float64) (out []BusyThread) {

@@ -157,6 +157,35 @@ func EndedRequests(p *check.Pass) (n quantity.Value, ok bool) {
 	return n, len(p.Counter(metric.ExchangesCounted)) > 0
 }
 
+// AtTimer is which part of the target's answers were sent as a timer of the program fired, beyond those that come to it
+// by chance. ok is false where that is not known of all answers, or there were too few.
+func AtTimer(p *check.Pass) (beyondChance quantity.Value, ok bool) {
+	clock := p.Counter(metric.AfterTimer)
+	if len(clock) == 0 || p.Meta.Duration <= 0 {
+		return beyondChance, false
+	}
+	began := clock[0].Points[0].At
+	chance := min(1, riseSince(clock[0], began)/p.Meta.Duration)
+	all, sent := 0.0, 0.0
+	for _, e := range *check.Shared(p, readExchanges) {
+		if e.Side == "server" {
+			all += e.Count
+			ok = e.Timed || ok
+		}
+	}
+	for _, s := range p.Counter(metric.ExchangesAtTimer) {
+		sent += riseSince(s, began)
+	}
+	if !ok || all < leastTimed || chance == 1 {
+		return beyondChance, false
+	}
+	answers := quantity.Of("answers", (1-chance)*all, "answers")
+	sent = min(sent, all) // the two are read one after the other
+	return quantity.Of("answers that were sent as a timer of the program fired, beyond those by chance",
+		max(0, sent-chance*all), answers.Unit()).Per(answers).
+		Named("of the answers were sent as a timer of the program fired"), true
+}
+
 // underWay is how many requests have no answer, on average. Some ten looks at the sockets tell roughly: of 0.25 they
 // made 0.8 once, and nothing of 0.14. Where enough exchanges were timed it is as many as those were, and the looks may
 // add what had no answer until the end: no more than waited at each later look.

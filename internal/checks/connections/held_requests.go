@@ -34,6 +34,11 @@ var (
 		Name: "queue", Default: 2, Unit: "requests",
 		Why: "in progress for each thread that stands elsewhere: with one each they may be meant to stand there",
 	}
+	paramHeldTimer = &check.Param{
+		Name: "timer", Default: 0.75, Unit: quantity.Ratio,
+		Why: "of the answers, beyond those that come to it by chance: an answer that a timer sends may be late, as its " +
+			"thread waits for a CPU, or many are sent one after the other",
+	}
 	paramHeldFull = &check.Param{
 		Name: "full", Default: 0.75, Unit: quantity.Ratio,
 		Why: "of a CPU, by one thread, or of all CPUs that the program may use: the queue before a server that is " +
@@ -66,12 +71,17 @@ have, for room in a queue, or sleep and are answered within the window: their
 functions and lines are named. For such a lock or pool less time of a request is
 enough, since no design asks for it. A lock of Node.js is known by its name (acquire,
 lock, runExclusive) or its library.
+Of any program it is a warning where the answers are sent within two
+milliseconds of the end of a timed wait of one of its threads, and requests end
+in the window: they wait for a time that it has set, as a rate limit, a delay or
+a pause before the next try.
 Where the program uses up its CPUs, or a thread of it a whole one, or always as
 many as its runtime lets run at once, requests wait for those, and this check is
 silent.
 
 Fix: find the limit in the program's configuration or its log, and raise it or
-send less. Won't help: more CPUs. Disproof: clients wait by design.`,
+send less. Won't help: more CPUs. Disproof: clients wait by design,
+as long polls that end within seconds, or blocking reads of a queue.`,
 	URL: "https://nginx.org/en/docs/http/ngx_http_limit_req_module.html",
 	Needs: []metric.Metric{
 		metric.ListenerOwes, metric.DestinationAsked,
@@ -81,10 +91,12 @@ send less. Won't help: more CPUs. Disproof: clients wait by design.`,
 		metric.ScriptWallProfileSamples, metric.CoroutineProfileSamples, metric.WallProfileSamples,
 		metric.GoRuntime, metric.GoroutineProfileSamples,
 		metric.CPUsOnline, metric.TargetCPUs,
-		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime, metric.ThreadSwitches,
+		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime, metric.ThreadSwitches, metric.ExchangesAtTimer,
+		metric.AfterTimer,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{
-		paramHeldRequest, paramHeldLock, paramHeldShare, paramHeldTakers, paramHeldQueue, paramHeldFull,
+		paramHeldRequest, paramHeldLock, paramHeldShare, paramHeldTakers, paramHeldQueue,
+		paramHeldTimer, paramHeldFull,
 	},
 	Facts:  []check.Fact{evidence.OneServesAll},
 	Beyond: "what clients wait for by design",
@@ -116,11 +128,14 @@ func runHeldRequests(p *check.Pass) error {
 	if h.Share.AtLeast(p.Param(paramHeldShare)) {
 		f := heldFinding(p, h)
 		gone := h.Share.Number() * h.InProgress.Number()
-		if n, ok := heldCoroutines(p, h, &f); ok {
+		n, stand, ok := heldCoroutines(p, h, &f)
+		f.Summary, f.Lead.Why = f.Summary+stand, f.Lead.Why+stand
+		if ok {
 			gone = n
 		} else if h.Each.Below(p.Param(paramHeldRequest)) {
 			return nil
-		} else if blockedLoop(p, l, h, &f); f.Severity == check.Info && evidence.ShortOfThreads(p, l) {
+		} else if blockedLoop(p, l, h, &f); f.Severity == check.Info && !heldByTimer(p, h, stand, &f) &&
+			evidence.ShortOfThreads(p, l) {
 			return nil // nothing holds them back: see waiting-on-backend
 		}
 		evidence.WithoutThreads(p, &f, gone)
@@ -191,6 +206,35 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	if strings.HasPrefix(at.Call, "epoll_") {
 		f.Disproof = "node --inspect shows that the function returns at once"
 	}
+}
+
+// blockingReads are servers whose clients wait in them for the next item of a queue, which many let end after a second
+// or two (BRPOP of Sidekiq and Celery).
+var blockingReads = []string{"redis-server", "valkey-server", "keydb-server", "beanstalkd"}
+
+// heldByTimer makes it a warning where the program's timers send the answers, and requests end in the window. stand says
+// where they wait, if that is known.
+func heldByTimer(p *check.Pass, h evidence.HeldRequests, stand string, f *check.Finding) bool {
+	atTimer, known := evidence.AtTimer(p)
+	if !known || slices.Contains(blockingReads, p.Meta.Target.Name) {
+		return false
+	}
+	p.Read(atTimer)
+	if atTimer.Below(p.Param(paramHeldTimer)) || mayBePolls(p, h.InProgress) {
+		return false
+	}
+	f.Severity = check.Warning
+	f.Evidence = append(f.Evidence, atTimer)
+	f.Summary = fmt.Sprintf("%s in progress at any moment; each takes %s and more, and %s of the answers are sent as "+
+		"a timer of the program fires: it lets requests wait for a time that it has set%s", h.InProgress.Text(),
+		h.Each.Text(), atTimer.Text(), stand)
+	if p.Meta.Target.Name != "nginx" { // which has no such code
+		f.Remedies[0].Action = "find the delay in the code (a sleep, a pause before the next try, an injected fault), " +
+			"or the rate limit: " + f.Remedies[0].Action
+	}
+	f.Placebos = append(f.Placebos, "more workers or connections: each request waits as long")
+	f.Disproof = "clients wait by design: long polls that end within seconds"
+	return true
 }
 
 // aPool is from where on threads that wait are no longer one that serves all: with two, more of them would do as well.

@@ -20,11 +20,14 @@ var byNobodysDesign = map[hotcode.Wait]string{
 }
 
 // heldCoroutines says in which coroutines of Python, or async functions of Node.js, the requests are that wait in an
-// event loop, and makes it a warning where most of them are in the program's own hand. waiting is how many are.
-func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (waiting float64, ok bool) {
+// event loop, and makes it a warning where most of them are in the program's own hand. waiting is how many are. Where
+// they may wait by design, stand says where.
+func heldCoroutines(
+	p *check.Pass, h evidence.HeldRequests, f *check.Finding,
+) (waiting float64, stand string, ok bool) {
 	w, err := evidence.CoroutinesOf(p)
 	if err != nil { // it is neither of them, or has none
-		return 0, false
+		return 0, "", false
 	}
 	hits := map[hotcode.Wait][]evidence.Hit{}
 	for _, s := range w.Samples {
@@ -37,14 +40,11 @@ func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (w
 	n := coroutines(w, byNobodysDesign[wait], most)
 	short := h.Each.Below(p.Param(paramHeldRequest))
 	if short && (wait == hotcode.ForSleep || n.Number() < 1) { // a sleep may be all that a short request is for
-		return 0, false
+		return 0, "", false
 	}
 	if n.Per(h.InProgress).Number() < p.Param(paramHeldShare).Number() || wait == hotcode.ForSleep && mayBePolls(p, n) {
 		f.Notes = append(f.Notes, others(w, hits)...)
-		stand := whereMostStand(p, w, h, hits)
-		f.Summary += stand
-		f.Lead.Why += stand
-		return 0, false
+		return 0, whereMostStand(p, w, h, hits), false
 	}
 	at := evidence.Culprits(w.Profile, w.Owners, most, nil)[0]
 	f.Severity, f.Confidence = check.Warning, check.High
@@ -61,7 +61,7 @@ func heldCoroutines(p *check.Pass, h evidence.HeldRequests, f *check.Finding) (w
 	}
 	f.Remedies[0] = coroutineRemedy(wait, f.Remedies[0].Effect)
 	f.Disproof = "another second finds the " + coroutineName(w) + " elsewhere"
-	return n.Number(), true
+	return n.Number(), "", true
 }
 
 // mayBePolls reports whether most of the requests that sleep do so for longer than one looked: polls and heartbeats do,

@@ -3,7 +3,9 @@ package runtime
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -31,14 +33,19 @@ func runStuckNative(p *check.Pass) error {
 		if stand.Above(most) {
 			most = stand
 		}
-		share := at.Per(quantity.Of("time of its threads", workTime(pool), quantity.Seconds)).
-			Named("of the time of %s", pool.Title())
+		share := at.Per(quantity.Of("time of its threads", place.Busy(), quantity.Seconds)).
+			Named("of the time of %s", whoStands(pool, place))
 		several := quantity.Of("threads", float64(place.Threads), quantity.Threads).AtLeast(p.Param(stuckThreads))
 		if 2*stand.Number() < float64(place.Threads) { // one after the other: each sleep(1) of a script
 			several = false
 		}
-		if several && share.AtLeast(p.Param(stuckShare)) {
-			p.Report(nativeStuckFinding(p, pool, place, stand, share))
+		if !several || share.Below(p.Param(stuckShare)) {
+			continue
+		}
+		f := nativeStuckFinding(p, pool, place, stand, share)
+		// that a few threads of many sleep is worth no word, unless requests sleep there
+		if f.Severity != check.Info || at.Number() >= p.Param(stuckShare).Number()*workTime(pool) {
+			p.Report(f)
 		}
 	}
 	p.Read(most)
@@ -102,9 +109,9 @@ func nativeStuckFinding(
 	return f
 }
 
-// whoStands names the pool's threads, and how many of them stand at the place where some take requests.
+// whoStands names the pool's threads, and how many of them stand at the place where others do something else.
 func whoStands(pool *ledger.Pool, place ledger.Place) string {
-	if workTime(pool) == pool.Wall {
+	if workTime(pool) == pool.Wall && place.Threads >= int(math.Round(pool.Threads)) {
 		return pool.Who()
 	}
 	return fmt.Sprintf("%d of %s", place.Threads, pool.Who())
@@ -151,10 +158,9 @@ func sleepsOf(p *check.Pass, pool *ledger.Pool) quantity.Value {
 	for _, s := range p.Gauge(metric.ThreadStateTime, "for", "sleep") {
 		sleeps[s.Label("tid")] = true
 	}
-	for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary") {
-		tid := s.Label("tid")
-		if rise, ok := s.Increase(); ok && pool.Has(tid) && sleeps[tid] {
-			n += rise
+	for tid, waits := range evidence.WaitsOfSleepers(p) {
+		if id := strconv.Itoa(tid); pool.Has(id) && sleeps[id] {
+			n += waits
 		}
 	}
 	return quantity.Of("waits of the pool's threads", n, quantity.Switches)

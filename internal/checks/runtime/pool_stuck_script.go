@@ -140,7 +140,7 @@ func (pool *scriptPool) serves(w *evidence.Waiting) bool {
 // keepsPace tells whether a pool's threads, by their index in the profile, wait as often as requests come. Threads with
 // a pace of their own serve none.
 func keepsPace[T any](p *check.Pass, w *evidence.Waiting, threads map[int]T) bool {
-	waits, began := 0.0, evidence.BeganWaits(p)
+	waits, began := 0.0, evidence.WaitsOfSleepers(p)
 	for at := range threads {
 		if at >= 0 {
 			waits += began[w.Profile.Threads[at].ID]

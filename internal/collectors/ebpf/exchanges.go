@@ -28,7 +28,8 @@ func exchangesCollector(l *Loader) collect.Collector {
 		Overhead: "measured by the kernel and recorded as bpf_program_seconds_total: about 0.2 µs a segment that " +
 			"comes on a connection of the target's, less on others; above 40,000 segments a second and CPU an " +
 			"eighth of the time is measured",
-		Provides: append(Costs(), metric.ExchangeDurations, metric.ExchangesCounted),
+		Provides: append(Costs(), metric.ExchangeDurations, metric.ExchangesCounted,
+			metric.ExchangesAtTimer, metric.AfterTimer),
 		Requires: requires(),
 		Since:    collect.Floor{Release: "5.9", Brought: "the BPF helper bpf_skc_to_tcp_sock"},
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -144,13 +145,21 @@ func (e *exchanges) appendExchanges(a *recording.Appender) error {
 		runs += n
 	}
 	a.Counter(metric.ExchangesCounted, e.turns.attachedFor(time.Now()).Seconds())
-	a.None(metric.ExchangeDurations)
+	var slots uint64
+	if err := e.set.collection.Variables[bpf.ExchangesVarSlots].Get(&slots); err != nil {
+		return fmt.Errorf("read how many timed waits ended: %w", err)
+	}
+	a.Counter(metric.AfterTimer, float64(slots)*timerSlot.Seconds())
+	a.None(metric.ExchangeDurations, metric.ExchangesAtTimer)
 	for end, t := range e.times.ends {
 		side := "client"
 		if end.Side == sideServer {
 			side = "server"
 		}
 		endpoint := netip.AddrPortFrom(addressOf(end.Addr), end.Port).String()
+		if t.atTimer > 0 {
+			a.Counter(metric.ExchangesAtTimer, float64(t.atTimer), endpoint)
+		}
 		for i, n := range t.sum {
 			count := uint64(math.Round(n))
 			appendCount(a, metric.ExchangeDurations, count, 1, []string{side, endpoint}, exchangeBound(i))
@@ -158,6 +167,9 @@ func (e *exchanges) appendExchanges(a *recording.Appender) error {
 	}
 	return e.set.countRuns(runs, bpf.ExchangesProgArrive)
 }
+
+// timerSlot is the part of time in which one knows of ended timed waits (SLOT_SHIFT in exchanges.bpf.c).
+const timerSlot = (1 << 20) * time.Nanosecond
 
 // exchangeBuckets are those in use (BUCKETS in exchanges.bpf.c).
 const exchangeBuckets = 2 + 26*16

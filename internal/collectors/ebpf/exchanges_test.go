@@ -58,6 +58,35 @@ func TestExchanges(t *testing.T) {
 	}
 }
 
+// TestExchangesAtTimer: nearly all answers that are sent after a sleep follow the end of a timed wait, and only some of
+// those that are sent at once do. The runtime has timers of its own, 100 a second (sysmon in runtime/proc.go).
+func TestExchangesAtTimer(t *testing.T) {
+	const n = 53
+	share := map[time.Duration]float64{}
+	for _, wait := range []time.Duration{0, 7 * time.Millisecond} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		check(t, err)
+		defer l.Close()
+		go answer(l, 1, wait)
+		o := openNamed(t, "bpf-exchanges", targetOf(t, os.Getpid()))
+		o.sample()
+		_, _, err = askAll(l.Addr().String(), n, 1, 1)
+		check(t, err)
+		settled()
+		rec := o.done()
+		want(t, rec, n, metric.ExchangeDurations, "side", "server", "endpoint", l.Addr().String())
+		after := total(rec, metric.AfterTimer)
+		share[wait] = total(rec, metric.ExchangesAtTimer, "endpoint", l.Addr().String()) / n
+		t.Logf("%v: %.3f s after timers, and %.0f %% of the answers", wait, after, 100*share[wait])
+		if after <= 0 {
+			t.Errorf("%v: no timer is known", wait)
+		}
+	}
+	if share[7*time.Millisecond] < 0.9 || share[0] > 0.6 {
+		t.Errorf("share of the answers at timers: %v", share)
+	}
+}
+
 // TestExchangesOfClosed: of a peer that answers and closes, a client reads the answer later. Nothing is kept of such a
 // connection, whose memory is that of the next one, and each is an exchange.
 func TestExchangesOfClosed(t *testing.T) {

@@ -40,6 +40,8 @@ type endTimes struct {
 	read bpf.ExchangesTimes // as read last
 	turn bpf.ExchangesTimes // in the latest turn
 	sum  [exchangeBuckets]float64
+	// atTimer are those seen whose answer was sent as a timed wait had just ended.
+	atTimer uint64
 }
 
 func (e *exchanges) startTurns(proc string, members []host.Process) error {
@@ -174,6 +176,7 @@ func (e *exchanges) count(to func(*endTimes, *bpf.ExchangesTimes)) error {
 // count takes what the programs counted until now.
 func (t *endTimes) count(now *bpf.ExchangesTimes) {
 	t.turn.Begun += now.Begun - t.read.Begun
+	t.atTimer += uint64(now.AtTimer - t.read.AtTimer)
 	for i := range t.sum {
 		more := now.Buckets[i] - t.read.Buckets[i]
 		t.turn.Buckets[i] += more

@@ -80,7 +80,7 @@ func setFlows(set func(policy, ...metric.Metric)) {
 	set(policy{keep: []string{"side", "at_most"}, begun: true}, metric.ConnectionLives)
 	set(policy{leave: fineBuckets}, metric.ExchangeDurations)
 	asked := []string{"endpoint"}
-	set(policy{keep: asked, each: asked, begun: true}, metric.DNSQueries, metric.DNSSeconds)
+	set(policy{keep: asked, each: asked, begun: true}, metric.DNSQueries, metric.DNSSeconds, metric.ExchangesAtTimer)
 	set(policy{keep: []string{"endpoint", "type", "code"}, each: asked, begun: true}, metric.DNSAnswers)
 	set(policy{keep: []string{"source", "comm"}, each: []string{"source", "comm"}, begun: true},
 		metric.BindsAsked, metric.BindsFound, metric.BindSearchSeconds)

@@ -81,7 +81,13 @@ type Place struct {
 	// Holders are the threads that had the lock while others waited for it, those that had it longest first, at most
 	// [shownHolders]; none where the lock does not say who has it.
 	Holders []Holder `json:"holders,omitempty"`
+
+	busy float64
 }
+
+// Busy is the time of the threads that were seen there, in seconds, but for that in which they took requests and
+// events.
+func (p Place) Busy() float64 { return p.busy }
 
 // A Holder is a thread that has a lock others wait for.
 type Holder struct {
@@ -244,8 +250,8 @@ func (p *Pool) of(id threadID) *times {
 }
 
 // inWindow is the part of the sampled time that is of the window. Looks begin while other collectors are opened and end
-// when their turn comes, which takes a second where the CPUs are full; a thread that was seen for longer than the window
-// lived through all of it, and tells how much longer they lasted.
+// when their turn comes, which takes a second where the CPUs are full. A thread that was seen for longer than the
+// window lived through all of it, and tells how much longer they lasted.
 func inWindow(rec *recording.Recording) float64 {
 	seen, longest := map[threadID]float64{}, rec.Meta.Duration
 	for _, s := range rec.Gauge(metric.ThreadStateTime) {
@@ -527,6 +533,12 @@ func (p *Pool) add(tid string, t *times, places map[placeKey]*Place) {
 		p.Parts[Unsampled] += rest
 		return
 	}
+	takes := 0.0
+	for key, n := range inOrder(t.sampled, placeKey.compare) {
+		if key.part == Events || key.part == Request {
+			takes += rest * n / sampled
+		}
+	}
 	for key, n := range inOrder(t.sampled, placeKey.compare) {
 		part := rest * n / sampled
 		if key.part == Child && t.still {
@@ -539,6 +551,7 @@ func (p *Pool) add(tid string, t *times, places map[placeKey]*Place) {
 			places[key] = place
 		}
 		place.Seconds += part
+		place.busy += wall - takes
 		if tid != "" {
 			place.Threads++
 		}

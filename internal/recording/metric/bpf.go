@@ -128,6 +128,17 @@ var ExchangesCounted = counter("tcp_exchanges_counted_seconds_total", q.Seconds,
 	"Time for which the exchanges in tcp_exchange_durations_total were seen: all of it, or an eighth where more than "+
 		"40,000 segments a second come on a CPU. Then their times are those of a sample.")
 
+// Answers of the target's that were sent within two milliseconds of a timer. Of those that are sent at any time as
+// many are as that is a part of the time.
+var (
+	ExchangesAtTimer = counter("tcp_exchanges_at_timer_total", q.Events,
+		"tp_btf/hrtimer_expire_entry, tcp_sock tcp_wstamp_ns",
+		"Exchanges of the target's as a server, of those in tcp_exchange_durations_total that were seen, whose answer was "+
+			"sent within 1 to 2 ms of the end of a timed wait of one of its threads.", "endpoint")
+	AfterTimer = counter("timed_waits_ended_seconds_total", q.Seconds, "tp_btf/hrtimer_expire_entry",
+		"Time within 1 to 2 ms of the end of timed waits of the target's threads.")
+)
+
 // Questions of the target's to name servers over UDP. endpoint is whom it asks (ip:port), as the packet leaves.
 var (
 	DNSQueries = counter("dns_queries_total", q.Events, "tp_btf/net_dev_queue",
