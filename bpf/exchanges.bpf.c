@@ -95,9 +95,9 @@ struct {
 	TYPE(value, struct times);
 } none SEC(".maps");
 
-// When timed waits of the target's threads last ran out: the number of the slot of time, of 2^20 ns, and of the next one,
-// since the thread has yet to get to a CPU, and may send many answers one after the other. The table goes back for a
-// second, and what was sent is looked at as it is acknowledged, after 0.2 s at most (TCP_DELACK_MAX in
+// When timed waits of the target's threads last ran out: the number of the slot of time, of 2^20 ns, and of the next
+// one, since the thread has yet to get to a CPU, and may send many answers one after the other. The table goes back for
+// a second, and what was sent is looked at as it is acknowledged, after 0.2 s at most (TCP_DELACK_MAX in
 // include/net/tcp.h).
 #define SLOT_SHIFT 20
 #define SLOTS 1024

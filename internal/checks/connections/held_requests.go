@@ -36,8 +36,8 @@ var (
 	}
 	paramHeldTimer = &check.Param{
 		Name: "timer", Default: 0.75, Unit: quantity.Ratio,
-		Why: "of the answers, beyond those that come to it by chance: an answer that a timer sends may be late, as its " +
-			"thread waits for a CPU, or many are sent one after the other",
+		Why: "of the answers, beyond those that come to it by chance: an answer that a timer sends may be late, as " +
+			"its thread waits for a CPU, or many are sent one after the other",
 	}
 	paramHeldFull = &check.Param{
 		Name: "full", Default: 0.75, Unit: quantity.Ratio,
@@ -212,8 +212,8 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 // or two (BRPOP of Sidekiq and Celery).
 var blockingReads = []string{"redis-server", "valkey-server", "keydb-server", "beanstalkd"}
 
-// heldByTimer makes it a warning where the program's timers send the answers, and requests end in the window. stand says
-// where they wait, if that is known.
+// heldByTimer makes it a warning where the program's timers send the answers, and requests end in the window. stand
+// says where they wait, if that is known.
 func heldByTimer(p *check.Pass, h evidence.HeldRequests, stand string, f *check.Finding) bool {
 	atTimer, known := evidence.AtTimer(p)
 	if !known || slices.Contains(blockingReads, p.Meta.Target.Name) {
@@ -229,8 +229,8 @@ func heldByTimer(p *check.Pass, h evidence.HeldRequests, stand string, f *check.
 		"a timer of the program fires: it lets requests wait for a time that it has set%s", h.InProgress.Text(),
 		h.Each.Text(), atTimer.Text(), stand)
 	if p.Meta.Target.Name != "nginx" { // which has no such code
-		f.Remedies[0].Action = "find the delay in the code (a sleep, a pause before the next try, an injected fault), " +
-			"or the rate limit: " + f.Remedies[0].Action
+		f.Remedies[0].Action = "find the delay in the code (a sleep, a pause before the next try, an injected " +
+			"fault), or the rate limit: " + f.Remedies[0].Action
 	}
 	f.Placebos = append(f.Placebos, "more workers or connections: each request waits as long")
 	f.Disproof = "clients wait by design: long polls that end within seconds"
