@@ -78,6 +78,22 @@ type lockHolder struct {
 	front            string             // what most of the first in line want it for, where several have it in turn
 }
 
+// a puts the article before the name of a kind of lock: a row lock, an object lock.
+func a(lock string) string {
+	if strings.ContainsRune("aeiou", rune(lock[0])) {
+		return "an " + lock
+	}
+	return "a " + lock
+}
+
+// wanted is the statement that most wait in.
+func (h *lockHolder) wanted() string {
+	if list := byTime(h.waiters); len(list) > 0 && h.waiters[list[0]] >= mostOf*h.seconds {
+		return list[0]
+	}
+	return ""
+}
+
 func runDatabaseLock(p *check.Pass) error {
 	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
 	busy := 0.0
@@ -203,7 +219,7 @@ func databaseLockFinding(p *check.Pass, share, waiting quantity.Value, waited fl
 		Severity:   check.Info,
 		Confidence: check.Medium,
 		Weight:     share.Number(),
-		Summary: fmt.Sprintf("%s wait at any moment for a %s lock of %s, %s", waiting.Text(), h.lock, h.who(),
+		Summary: fmt.Sprintf("%s wait at any moment for %s lock of %s, %s", waiting.Text(), a(h.lock), h.who(),
 			h.does()),
 		Evidence: []quantity.Value{share, waiting, by},
 		Notes:    h.notes(p),
@@ -290,6 +306,8 @@ func (h *lockHolder) does() string {
 // doing says what it is at.
 func (h *lockHolder) doing() string {
 	switch {
+	case len(h.pids) == 0 && h.wanted() != "":
+		return "wanted by: " + h.wanted()
 	case len(h.pids) == 0:
 		return "which is a prepared transaction, no process of the target, or was gone when it was looked for"
 	case h.idles() && h.statement != "":
@@ -317,7 +335,22 @@ func (h *lockHolder) notes(p *check.Pass) (out []string) {
 	return out
 }
 
+// notifies tells waits for the lock that each transaction with NOTIFY takes while it commits, one for the whole server
+// (PreCommit_Notify in src/backend/commands/async.c): the object has no name, and is none of the program's.
+func (h *lockHolder) notifies() bool {
+	statement := strings.ToLower(h.wanted())
+	return h.lock == "object" && (strings.HasPrefix(statement, "notify ") || strings.Contains(statement, "pg_notify"))
+}
+
 func (h *lockHolder) remedies() []check.Remedy {
+	if h.notifies() {
+		return []check.Remedy{{
+			Action: "Send fewer notifications, one for many changes, and from one session: each transaction that sends " +
+				"some holds one lock of the whole server while it commits.",
+			Risk:   "who listens hears of changes later",
+			Effect: "sessions commit side by side again",
+		}}
+	}
 	if !h.idles() {
 		return []check.Remedy{{
 			Action: "Hold the lock for less: change what all want last in the transaction, commit at once, and split " +
