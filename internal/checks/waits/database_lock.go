@@ -345,8 +345,8 @@ func (h *lockHolder) notifies() bool {
 func (h *lockHolder) remedies() []check.Remedy {
 	if h.notifies() {
 		return []check.Remedy{{
-			Action: "Send fewer notifications, one for many changes, and from one session: each transaction that sends " +
-				"some holds one lock of the whole server while it commits.",
+			Action: "Send fewer notifications, one for many changes, and from one session: each transaction that " +
+				"sends some holds one lock of the whole server while it commits.",
 			Risk:   "who listens hears of changes later",
 			Effect: "sessions commit side by side again",
 		}}

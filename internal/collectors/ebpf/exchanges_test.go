@@ -58,8 +58,8 @@ func TestExchanges(t *testing.T) {
 	}
 }
 
-// TestExchangesAtTimer: answers that are sent after a sleep follow the end of a timed wait, and of those that are sent at
-// once as many do as that is a part of the time: the runtime has timers of its own (sysmon in runtime/proc.go).
+// TestExchangesAtTimer: answers that are sent after a sleep follow the end of a timed wait, and of those that are sent
+// at once as many do as that is a part of the time: the runtime has timers of its own (sysmon in runtime/proc.go).
 func TestExchangesAtTimer(t *testing.T) {
 	for _, c := range []struct {
 		n           int
@@ -85,8 +85,8 @@ func TestExchangesAtTimer(t *testing.T) {
 		chance := total(rec, metric.AfterTimer) / took
 		share := total(rec, metric.ExchangesAtTimer, "endpoint", l.Addr().String()) / float64(c.n)
 		beyond := (share - chance) / (1 - chance)
-		t.Logf("%v: %.2f of the time is after timers, and %.2f of the answers: %.2f beyond chance", c.wait, chance, share,
-			beyond)
+		t.Logf("%v: %.2f of the time is after timers, and %.2f of the answers: %.2f beyond chance", c.wait, chance,
+			share, beyond)
 		if chance <= 0 || beyond < c.least || beyond > c.most {
 			t.Errorf("%v: %v beyond chance, want %v to %v", c.wait, beyond, c.least, c.most)
 		}
