@@ -75,6 +75,9 @@ func ScriptRuntimeOf(p *check.Pass, pid int) string {
 // TargetIsGo reports whether the target's runtime is Go's.
 func TargetIsGo(p *check.Pass) bool { return targetRuntime(p) == "go" }
 
+// TargetIsJVM reports whether the target's runtime is a JVM.
+func TargetIsJVM(p *check.Pass) bool { return targetRuntime(p) == "jvm" }
+
 // TellCPUs gives the setting that tells the target's runtime how many CPUs it has.
 func TellCPUs(p *check.Pass, cpus float64) string {
 	n := fmt.Sprintf("%.0f", cpus)

@@ -71,10 +71,10 @@ have, for room in a queue, or sleep and are answered within the window: their
 functions and lines are named. For such a lock or pool less time of a request is
 enough, since no design asks for it. A lock of Node.js is known by its name (acquire,
 lock, runExclusive) or its library.
-Of any program it is a warning where the answers are sent within two
-milliseconds of the end of a timed wait of one of its threads, and requests end
-in the window: they wait for a time that it has set, as a rate limit, a delay or
-a pause before the next try.
+Of any program but those in Java and Go it is a warning where the answers are
+sent within two milliseconds of the end of a timed wait of one of its threads,
+and requests end in the window: they wait for a time that it has set, as a rate
+limit, a delay or a pause before the next try.
 Where the program uses up its CPUs, or a thread of it a whole one, or always as
 many as its runtime lets run at once, requests wait for those, and this check is
 silent.
@@ -208,15 +208,17 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	}
 }
 
-// blockingReads are servers whose clients wait in them for the next item of a queue, which many let end after a second
-// or two (BRPOP of Sidekiq and Celery).
-var blockingReads = []string{"redis-server", "valkey-server", "keydb-server", "beanstalkd"}
+// blockingReads are servers whose clients wait in them for what comes next, and have an empty answer after a second or
+// some: BRPOP of Sidekiq and Celery, getMore and hello of MongoDB.
+var blockingReads = []string{"redis-server", "valkey-server", "keydb-server", "beanstalkd", "mongod", "mongos"}
 
 // heldByTimer makes it a warning where the program's timers send the answers, and requests end in the window. stand
-// says where they wait, if that is known.
+// says where they wait, if that is known. Profiles of Java and Go tell what waits for a timer, in the program's own
+// terms, and there consumers of Kafka and NATS poll for half a second and more.
 func heldByTimer(p *check.Pass, h evidence.HeldRequests, stand string, f *check.Finding) bool {
 	atTimer, known := evidence.AtTimer(p)
-	if !known || slices.Contains(blockingReads, p.Meta.Target.Name) {
+	if !known || slices.Contains(blockingReads, p.Meta.Target.Name) ||
+		evidence.TargetIsJVM(p) || evidence.TargetIsGo(p) {
 		return false
 	}
 	p.Read(atTimer)
