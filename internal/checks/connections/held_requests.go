@@ -356,9 +356,9 @@ func heldFinding(p *check.Pass, h evidence.HeldRequests) check.Finding {
 		Subject:    evidence.TargetSubject(p),
 		Severity:   check.Info,
 		Confidence: check.Medium,
-		Summary: fmt.Sprintf("%s in progress at any moment; each takes %s and more, while %s have work and "+
+		Summary: fmt.Sprintf("%s in progress at any moment; each takes %s and more, while %s and "+
 			"%s: the program holds them back by a timer, a limit or a queue of its own, or by design (long polls)",
-			h.InProgress.Text(), h.Each.Text(), h.Works.Text(), askText(h.Asks)),
+			h.InProgress.Text(), h.Each.Text(), workText(h.Works), askText(h.Asks)),
 		Evidence: []quantity.Value{h.InProgress, h.Each, h.Works, h.Asks, h.Share},
 		Remedies: []check.Remedy{{
 			Action: heldWhere(p.Meta.Target.Name),
@@ -391,8 +391,18 @@ func heldWhere(program string) string {
 	return where
 }
 
+// hardly is from how many threads or connections on, at any moment, they are worth a number.
+const hardly = 0.05
+
+func workText(works quantity.Value) string {
+	if works.Number() < hardly {
+		return "no thread works on them"
+	}
+	return works.Text() + " have work"
+}
+
 func askText(asks quantity.Value) string {
-	if asks.Number() == 0 {
+	if asks.Number() < hardly {
 		return "nobody else is asked"
 	}
 	return asks.Text() + " wait for answers of others"

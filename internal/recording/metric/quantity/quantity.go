@@ -290,6 +290,9 @@ func bytes(n float64) string {
 	return number(n) + " " + units[i]
 }
 
+// leastNumber is from where on a number has digits; below it they would be those of its exponent.
+const leastNumber = 0.0001
+
 // number prints whole numbers whole and others with about four significant digits, which is more than any sample here
 // deserves.
 func number(n float64) string {
@@ -302,6 +305,8 @@ func number(n float64) string {
 		return strconv.FormatFloat(n, 'f', 0, 64)
 	case a >= 1:
 		return trimZeros(strconv.FormatFloat(n, 'f', decimals(a), 64))
+	case a < leastNumber:
+		return "<0.0001"
 	}
 	return strconv.FormatFloat(n, 'g', 2, 64)
 }

@@ -85,6 +85,8 @@ func TestFormatting(t *testing.T) {
 		{60, Seconds, "60 s"},
 		{0.012, Seconds, "12 ms"},
 		{0.000035, Seconds, "35 µs"},
+		{0.0000052, Threads, "<0.0001 threads"},
+		{0.00012, Threads, "0.00012 threads"},
 		{1.5, Seconds, "1.5 s"},
 		{-0.5, Seconds, "-500 ms"},
 		{0, Bytes, "0 B"},
