@@ -105,6 +105,9 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 		return nil, collect.Unavailable(recording.StatusUnsupported, "run perfdoctor in the host's pid namespace",
 			"pids in %s may not be those of perf_event_open, which knows perfdoctor's own pid namespace", env.Host.Proc)
 	}
+	if err := countsCycles(); err != nil {
+		return nil, err
+	}
 	s := newSource(metric.ScopeTarget)
 	s.env = env
 	tids, all := targetThreads(ctx, env)
@@ -118,6 +121,33 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	}
 	return s, nil
 }
+
+// countsCycles is an error where this machine, or the user, cannot count the cycles of a process, as in most virtual
+// machines. What is left are the kernel's own events, which /proc has as well, and which cost the target 2 µs a switch.
+func countsCycles() error {
+	set, err := perfevent.OpenProcess(os.Getpid(), perfevent.Core)
+	if err != nil {
+		return nil //nolint:nilerr // for want of descriptors, of which the target's own set tells
+	}
+	defer set.Close()
+	counts, _ := set.Read(nil) // what cannot be read has its reason
+	why := map[string]unavailable{}
+	addReasons(why, counts)
+	cycles, not := why[string(perfevent.Cycles)]
+	switch {
+	case !not:
+		return nil
+	case cycles.denied:
+		return collect.Unavailable(recording.StatusDenied, asRoot, "%s: %s", perfevent.Cycles, cycles.reason)
+	}
+	return collect.Unavailable(recording.StatusUnsupported, withPMU, "%s: %s", perfevent.Cycles, cycles.reason)
+}
+
+// What makes events countable.
+const (
+	asRoot  = "run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE"
+	withPMU = "run where the CPU's counters can be read: the host itself, or a guest with a virtual PMU"
+)
 
 func openHost(h *host.Host) (collect.Source, error) {
 	cpus, err := h.OnlineCPUs()
@@ -445,8 +475,7 @@ func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]
 	events := slices.Sorted(maps.Keys(why))
 	for _, event := range events {
 		if why[event].denied {
-			a.Missing(m, recording.StatusDenied, event+": "+why[event].reason,
-				"run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE")
+			a.Missing(m, recording.StatusDenied, event+": "+why[event].reason, asRoot)
 			return
 		}
 	}
@@ -457,8 +486,7 @@ func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]
 	if _, ok := why[string(perfevent.Cycles)]; ok { // the one a reader knows
 		event = string(perfevent.Cycles)
 	}
-	a.Missing(m, recording.StatusUnsupported, event+": "+why[event].reason,
-		"run where the CPU's counters can be read: the host itself, or a guest with a virtual PMU")
+	a.Missing(m, recording.StatusUnsupported, event+": "+why[event].reason, withPMU)
 }
 
 // addLeftOut notes the events that were not even tried.
