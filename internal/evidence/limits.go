@@ -293,10 +293,15 @@ func shareOf(u, l recording.GaugeSeries) *LimitShare {
 		Named("growth, first half of the window to the second")
 	if free := s.Limit.Minus(s.Used); free.Number() > 0 {
 		left := quantity.Of("free", free.Number(), unit).Per(s.growth).As(quantity.Seconds).Named("full in")
-		s.left = &left
+		if left.Number() <= foreseen {
+			s.left = &left
+		}
 	}
 	return s
 }
+
+// foreseen is how far ahead a growth is worth a word, in seconds: a month, by a window of seconds, is noise.
+const foreseen = 30 * 24 * 3600
 
 // riseOfHalves gives how much the mean of the second half of the points is above that of the first, and how many
 // seconds their mean times are apart: one outlier at an end makes no trend.
