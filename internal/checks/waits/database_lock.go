@@ -86,6 +86,14 @@ func a(lock string) string {
 	return "a " + lock
 }
 
+// wait says that so many do: 1 session waits, 2 sessions wait.
+func wait(n quantity.Value) string {
+	if strings.HasPrefix(n.Text(), "1 ") {
+		return n.Text() + " waits"
+	}
+	return n.Text() + " wait"
+}
+
 // wanted is the statement that most wait in.
 func (h *lockHolder) wanted() string {
 	if list := byTime(h.waiters); len(list) > 0 && h.waiters[list[0]] >= mostOf*h.seconds {
@@ -219,7 +227,7 @@ func databaseLockFinding(p *check.Pass, share, waiting quantity.Value, waited fl
 		Severity:   check.Info,
 		Confidence: check.Medium,
 		Weight:     share.Number(),
-		Summary: fmt.Sprintf("%s wait at any moment for %s lock of %s, %s", waiting.Text(), a(h.lock), h.who(),
+		Summary: fmt.Sprintf("%s at any moment for %s lock of %s, %s", wait(waiting), a(h.lock), h.who(),
 			h.does()),
 		Evidence: []quantity.Value{share, waiting, by},
 		Notes:    h.notes(p),
@@ -249,8 +257,8 @@ func tellChain(p *check.Pass, f *check.Finding, c *evidence.Chain, h *lockHolder
 	if len(c.Sessions) > 1 {
 		by = "PostgreSQL pids " + some(c.Sessions)
 	}
-	f.Summary = fmt.Sprintf("%s waits for %s ← %s ← %s lock of %s, %s (%s wait at any moment)", who, c.Server, by,
-		h.lock, strings.Replace(h.who(), "session", "pid", 1), h.does(), waiting.Text())
+	f.Summary = fmt.Sprintf("%s waits for %s ← %s ← %s lock of %s, %s (%s at any moment)", who, c.Server, by,
+		h.lock, strings.Replace(h.who(), "session", "pid", 1), h.does(), wait(waiting))
 	if r, ok := evidence.RequestsOf(p); ok {
 		if share, owned := r.Share(waiting); owned {
 			part := quantity.Of("", min(1, share.Number()), quantity.Ratio)

@@ -21,11 +21,12 @@ var statementLocks = &check.Check{
 
 A statement that changes a row keeps it until its transaction ends: whoever wants the same row waits for the end,
 however fast the statement was. A table that is altered waits for all transactions that have used it, and whoever comes
-later waits behind. The CPU and the disk are idle meanwhile.
+later waits behind. The CPU and the disk are idle meanwhile. MyISAM, Aria and MEMORY lock a whole table for a statement
+that changes it: one at a time, and nobody reads meanwhile.
 
 Measured: the stacks of the server's threads, some twenty times a second, walked from outside; nobody logs in. A thread
 that has a statement at hand and waits in the storage engine for a time (lock_wait) wants a row, one in MDL_context a
-table. Waits for the log, for pages and for the binary log are none of these. The share is of the time in which
+table, and one in mysql_lock_tables a table of an engine that has no locks of rows. Waits for the log, for pages and for the binary log are none of these. The share is of the time in which
 statements wait. Tried with MariaDB 10.11; who holds the lock is not known from outside.
 
 Fix: end the transaction before its client does anything else; change the rows that all want last in it. Won't help: more
@@ -44,6 +45,7 @@ var (
 	engineFrames    = hotcode.ParsePatterns("handler::*", "ha_innobase::*")
 	timedFrames     = hotcode.ParsePatterns("pthread_cond_timedwait*", "lock_wait*", "my_cond_timedwait*")
 	tableFrames     = hotcode.ParsePatterns("MDL_context::*", "MDL_wait::*")
+	wholeFrames     = hotcode.ParsePatterns("mysql_lock_tables", "thr_multi_lock*", "thr_lock") // sql/lock.cc
 	kindFrames      = hotcode.ParsePatterns(
 		"mysql_update", "mysql_multi_update", "mysql_delete", "mysql_insert", "mysql_load", "handle_select",
 		"mysql_alter_table", "mysql_rm_table", "Sql_cmd_*::execute*",
@@ -52,11 +54,14 @@ var (
 
 // lockWaits are the waits of statements for one kind of lock.
 type lockWaits struct {
-	row, table float64            // seconds
-	all        float64            // of statements, whatever they wait for
-	kinds      map[string]float64 // functions of the statements
-	threads    map[int]bool
+	row, table, whole float64            // seconds: a row's, a table's metadata, a table's
+	all               float64            // of statements, whatever they wait for
+	kinds             map[string]float64 // functions of the statements
+	threads           map[int]bool
 }
+
+// sum is the time of all kinds of locks.
+func (w *lockWaits) sum() float64 { return w.row + w.table + w.whole }
 
 func runStatementLocks(p *check.Pass) error {
 	prof, err := evidence.ProfileOf(p, stacks.Waits)
@@ -64,11 +69,11 @@ func runStatementLocks(p *check.Pass) error {
 		return err
 	}
 	w := lockWaitsOf(prof)
-	if prof.Duration <= 0 || w.row+w.table == 0 {
-		p.Read(quantity.Of("statements wait for locks", w.row+w.table, quantity.Seconds))
+	if prof.Duration <= 0 || w.sum() == 0 {
+		p.Read(quantity.Of("statements wait for locks", w.sum(), quantity.Seconds))
 		return nil
 	}
-	at := quantity.Of("wait for locks", w.row+w.table, quantity.Seconds)
+	at := quantity.Of("wait for locks", w.sum(), quantity.Seconds)
 	share := at.Per(quantity.Of("statements wait", w.all, quantity.Seconds)).
 		Named("waiting for locks of other sessions, share of the time in which statements wait")
 	waiting := at.Per(quantity.Of("window", prof.Duration.Seconds(), quantity.Seconds)).As(sessions).
@@ -92,6 +97,7 @@ func lockWaitsOf(prof *stacks.Profile) *lockWaits {
 	engine, _ := hotcode.Frames(prof, engineFrames)
 	timed, _ := hotcode.Frames(prof, timedFrames)
 	table, _ := hotcode.Frames(prof, tableFrames)
+	whole, _ := hotcode.Frames(prof, wholeFrames)
 	kind, _ := hotcode.Frames(prof, kindFrames)
 	for _, s := range prof.Samples {
 		if s.Innermost(statement) < 0 {
@@ -104,6 +110,8 @@ func lockWaitsOf(prof *stacks.Profile) *lockWaits {
 			w.table += seconds
 		case s.Innermost(engine) >= 0 && s.Innermost(timed) >= 0:
 			w.row += seconds
+		case s.Innermost(whole) >= 0 && s.Innermost(engine) < 0:
+			w.whole += seconds
 		default:
 			continue
 		}
@@ -117,16 +125,19 @@ func lockWaitsOf(prof *stacks.Profile) *lockWaits {
 
 func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.Value) check.Finding {
 	lock := "row"
-	if w.table > w.row {
+	switch max(w.row, w.table, w.whole) {
+	case w.table:
 		lock = "table's metadata"
+	case w.whole:
+		lock = "whole table's"
 	}
 	f := check.Finding{
 		Subject:    evidence.TargetSubject(p),
 		Severity:   check.Info,
 		Confidence: check.Medium,
 		Weight:     share.Number(),
-		Summary: fmt.Sprintf("%s wait at any moment for a %s lock of another session, %s of the time in which "+
-			"statements wait", waiting.Text(), lock, share.Text()),
+		Summary: fmt.Sprintf("%s at any moment for a %s lock of another session, %s of the time in which "+
+			"statements wait", wait(waiting), lock, share.Text()),
 		Evidence: []quantity.Value{
 			share, waiting, quantity.Of("sessions that were seen to wait", float64(len(w.threads)), sessions),
 		},
@@ -138,7 +149,7 @@ func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.
 	}
 	kinds := byTime(w.kinds)
 	for _, name := range kinds[:min(len(kinds), evidence.NamedCulprits)] {
-		part := quantity.Of("", w.kinds[name]/(w.row+w.table), quantity.Ratio)
+		part := quantity.Of("", w.kinds[name]/w.sum(), quantity.Ratio)
 		f.Notes = append(f.Notes, fmt.Sprintf("%s of it waits in %s", part.Text(), statementOf(name)))
 	}
 	if len(kinds) > 0 {
@@ -149,6 +160,17 @@ func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.
 
 // remedy says how to find the holder. That of a row has a transaction, and that of a table need not have one.
 func (w *lockWaits) remedy() check.Remedy {
+	if w.whole > max(w.row, w.table) {
+		return check.Remedy{
+			Action: "Change the table to InnoDB, which locks rows. Until then give the statements that change it an " +
+				"index: each has the table for as long as it runs.",
+			Command: check.Commandf("mariadb -e %s", "SELECT table_schema, table_name, engine, table_rows FROM "+
+				"information_schema.TABLES WHERE engine IN (\"MyISAM\", \"Aria\", \"MEMORY\") AND table_schema "+
+				"<> \"mysql\""),
+			Risk:   "ALTER TABLE copies the table, and InnoDB takes more room",
+			Effect: "statements run side by side",
+		}
+	}
 	if w.table > w.row {
 		return check.Remedy{
 			Action: "Find who keeps the table, and end it: a transaction that has used it and is open, an ALTER " +
