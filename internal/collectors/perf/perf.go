@@ -127,7 +127,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 func countsCycles() error {
 	set, err := perfevent.OpenProcess(os.Getpid(), perfevent.Core)
 	if err != nil {
-		return nil //nolint:nilerr // for want of descriptors, of which the target's own set tells
+		return nil // for want of descriptors: the target's own set tells
 	}
 	defer set.Close()
 	counts, _ := set.Read(nil) // what cannot be read has its reason
