@@ -168,15 +168,18 @@ func AtTimer(p *check.Pass) (beyondChance quantity.Value, ok bool) {
 	chance := min(1, riseSince(clock[0], began)/p.Meta.Duration)
 	all, sent := 0.0, 0.0
 	for _, e := range *check.Shared(p, readExchanges) {
-		if e.Side == "server" {
+		switch {
+		case e.Side != "server":
+		case !e.Timed:
+			return beyondChance, false
+		default:
 			all += e.Count
-			ok = e.Timed || ok
 		}
 	}
 	for _, s := range p.Counter(metric.ExchangesAtTimer) {
 		sent += riseSince(s, began)
 	}
-	if !ok || all < leastTimed || chance == 1 {
+	if all < leastTimed || chance == 1 {
 		return beyondChance, false
 	}
 	answers := quantity.Of("answers", (1-chance)*all, "answers")

@@ -80,7 +80,7 @@ type lockHolder struct {
 
 // a puts the article before the name of a kind of lock: a row lock, an object lock.
 func a(lock string) string {
-	if strings.ContainsRune("aeiou", rune(lock[0])) {
+	if strings.IndexAny(lock, "aeiou") == 0 {
 		return "an " + lock
 	}
 	return "a " + lock
