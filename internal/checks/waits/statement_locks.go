@@ -26,8 +26,9 @@ that changes it: one at a time, and nobody reads meanwhile.
 
 Measured: the stacks of the server's threads, some twenty times a second, walked from outside; nobody logs in. A thread
 that has a statement at hand and waits in the storage engine for a time (lock_wait) wants a row, one in MDL_context a
-table, and one in mysql_lock_tables a table of an engine that has no locks of rows. Waits for the log, for pages and for the binary log are none of these. The share is of the time in which
-statements wait. Tried with MariaDB 10.11; who holds the lock is not known from outside.
+table, and one in mysql_lock_tables a table of an engine that has no locks of rows. Waits for the log, for pages and for
+the binary log are none of these. The share is of the time in which statements wait. Tried with MariaDB 10.11; who holds
+the lock is not known from outside.
 
 Fix: end the transaction before its client does anything else; change the rows that all want last in it. Won't help: more
 connections. Disproof: SHOW PROCESSLIST has no statement that waits for a lock, several times.`,
