@@ -54,8 +54,9 @@ const (
 	// dearThreads is from how many threads on a listing serves again though something was born: the kernel adds up all
 	// threads of a process for its stat (fs/proc/array.c, do_task_stat), which takes 2 ms for 10,000.
 	dearThreads = 1000
-	// listingOld is when a listing has become too old: few processes come or go in a quarter of a second.
-	listingOld = 250 * time.Millisecond
+	// listingOld is when a listing has become too old: few processes come or go in a quarter of a second. A dear one
+	// lasts for a second.
+	listingOld, dearOld = 250 * time.Millisecond, time.Second
 )
 
 // LateMembers is Members for those who want to know which processes there are, and not their counters: collectors that
@@ -68,7 +69,8 @@ func (h *Host) LateMembers(ctx context.Context, t Target) ([]Process, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	born := h.LastBorn()
-	if l.of == of && time.Since(l.at) < listingOld && (l.dear || born != "" && born == l.born) {
+	age := time.Since(l.at)
+	if l.of == of && (l.dear && age < dearOld || born != "" && born == l.born && age < listingOld) {
 		return slices.Clone(l.list), nil
 	}
 	list, err := h.Members(ctx, t)

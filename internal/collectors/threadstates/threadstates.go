@@ -96,8 +96,21 @@ type listing struct {
 	pid  int // of one of the processes
 }
 
-// listingOld is when a listing is too old, though nothing was born since: what has ended is in it still.
-const listingOld = 250 * time.Millisecond
+const (
+	// listingOld is when a listing is too old, though nothing was born since: what has ended is in it still.
+	listingOld = 250 * time.Millisecond
+	// longListingOld is when one of more than maxThreads is, whatever was born: of 10,000 it takes 4 ms, and a pass looks
+	// at some of them only.
+	longListingOld = time.Second
+)
+
+// serves tells whether the listing will do for another pass, where born is who was born last.
+func (l *listing) serves(born string) bool {
+	if len(l.all) > maxThreads {
+		return time.Since(l.at) < longListingOld
+	}
+	return born != "" && born == l.born && time.Since(l.at) < listingOld
+}
 
 func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	if env.Target.Kind == host.KindHost {
@@ -137,7 +150,7 @@ func (s *source) pass(ctx context.Context) error {
 // at them.
 func (s *source) listThreads(ctx context.Context) error {
 	born := s.env.Host.LastBorn()
-	if born != "" && born == s.list.born && time.Since(s.list.at) < listingOld {
+	if s.list.serves(born) {
 		return nil
 	}
 	members, err := s.env.Host.LateMembers(ctx, s.env.Target)
