@@ -99,8 +99,8 @@ type listing struct {
 const (
 	// listingOld is when a listing is too old, though nothing was born since: what has ended is in it still.
 	listingOld = 250 * time.Millisecond
-	// longListingOld is when one of more than maxThreads is, whatever was born: of 10,000 it takes 4 ms, and a pass looks
-	// at some of them only.
+	// longListingOld is when one of more than maxThreads is, whatever was born: of 10,000 it takes 4 ms, and a pass
+	// looks at some of them only.
 	longListingOld = time.Second
 )
 
