@@ -130,13 +130,19 @@ func runHeldRequests(p *check.Pass) error {
 		gone := h.Share.Number() * h.InProgress.Number()
 		n, stand, ok := heldCoroutines(p, h, &f)
 		f.Summary, f.Lead.Why = f.Summary+stand, f.Lead.Why+stand
-		if ok {
+		switch {
+		case ok:
 			gone = n
-		} else if h.Each.Below(p.Param(paramHeldRequest)) {
+		case h.Each.Below(p.Param(paramHeldRequest)):
 			return nil
-		} else if blockedLoop(p, l, h, &f); f.Severity == check.Info && !heldByTimer(p, h, stand, &f) &&
-			evidence.ShortOfThreads(p, l) {
-			return nil // nothing holds them back: see waiting-on-backend
+		default:
+			blockedLoop(p, l, h, &f)
+			if f.Severity == check.Info {
+				heldByTimer(p, h, stand, &f)
+			}
+			if f.Severity == check.Info && evidence.ShortOfThreads(p, l) {
+				return nil // nothing holds them back: see waiting-on-backend
+			}
 		}
 		evidence.WithoutThreads(p, &f, gone)
 		p.Report(f)
@@ -215,15 +221,17 @@ var blockingReads = []string{"redis-server", "valkey-server", "keydb-server", "b
 // heldByTimer makes it a warning where the program's timers send the answers, and requests end in the window. stand
 // says where they wait, if that is known. Profiles of Java and Go tell what waits for a timer, in the program's own
 // terms, and there consumers of Kafka and NATS poll for half a second and more.
-func heldByTimer(p *check.Pass, h evidence.HeldRequests, stand string, f *check.Finding) bool {
+func heldByTimer(p *check.Pass, h evidence.HeldRequests, stand string, f *check.Finding) {
+	if slices.Contains(blockingReads, p.Meta.Target.Name) || evidence.TargetIsJVM(p) || evidence.TargetIsGo(p) {
+		return
+	}
 	atTimer, known := evidence.AtTimer(p)
-	if !known || slices.Contains(blockingReads, p.Meta.Target.Name) ||
-		evidence.TargetIsJVM(p) || evidence.TargetIsGo(p) {
-		return false
+	if !known {
+		return
 	}
 	p.Read(atTimer)
 	if atTimer.Below(p.Param(paramHeldTimer)) || mayBePolls(p, h.InProgress) {
-		return false
+		return
 	}
 	f.Severity = check.Warning
 	f.Evidence = append(f.Evidence, atTimer)
@@ -236,7 +244,6 @@ func heldByTimer(p *check.Pass, h evidence.HeldRequests, stand string, f *check.
 	}
 	f.Placebos = append(f.Placebos, "more workers or connections: each request waits as long")
 	f.Disproof = "clients wait by design: long polls that end within seconds"
-	return true
 }
 
 // aPool is from where on threads that wait are no longer one that serves all: with two, more of them would do as well.

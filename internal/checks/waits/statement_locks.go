@@ -64,6 +64,24 @@ type lockWaits struct {
 // sum is the time of all kinds of locks.
 func (w *lockWaits) sum() float64 { return w.row + w.table + w.whole }
 
+// The kinds of locks, as the text has them.
+const (
+	rowLock      = "row"
+	metadataLock = "table's metadata"
+	tableLock    = "whole table's"
+)
+
+// most is the kind that is waited for most.
+func (w *lockWaits) most() string {
+	switch max(w.row, w.table, w.whole) {
+	case w.row:
+		return rowLock
+	case w.table:
+		return metadataLock
+	}
+	return tableLock
+}
+
 func runStatementLocks(p *check.Pass) error {
 	prof, err := evidence.ProfileOf(p, stacks.Waits)
 	if err != nil {
@@ -125,20 +143,13 @@ func lockWaitsOf(prof *stacks.Profile) *lockWaits {
 }
 
 func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.Value) check.Finding {
-	lock := "row"
-	switch max(w.row, w.table, w.whole) {
-	case w.table:
-		lock = "table's metadata"
-	case w.whole:
-		lock = "whole table's"
-	}
 	f := check.Finding{
 		Subject:    evidence.TargetSubject(p),
 		Severity:   check.Info,
 		Confidence: check.Medium,
 		Weight:     share.Number(),
 		Summary: fmt.Sprintf("%s at any moment for a %s lock of another session, %s of the time in which "+
-			"statements wait", wait(waiting), lock, share.Text()),
+			"statements wait", wait(waiting), w.most(), share.Text()),
 		Evidence: []quantity.Value{
 			share, waiting, quantity.Of("sessions that were seen to wait", float64(len(w.threads)), sessions),
 		},
@@ -161,7 +172,8 @@ func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.
 
 // remedy says how to find the holder. That of a row has a transaction, and that of a table need not have one.
 func (w *lockWaits) remedy() check.Remedy {
-	if w.whole > max(w.row, w.table) {
+	switch w.most() {
+	case tableLock:
 		return check.Remedy{
 			Action: "Change the table to InnoDB, which locks rows. Until then give the statements that change it an " +
 				"index: each has the table for as long as it runs.",
@@ -171,8 +183,7 @@ func (w *lockWaits) remedy() check.Remedy {
 			Risk:   "ALTER TABLE copies the table, and InnoDB takes more room",
 			Effect: "statements run side by side",
 		}
-	}
-	if w.table > w.row {
+	case metadataLock:
 		return check.Remedy{
 			Action: "Find who keeps the table, and end it: a transaction that has used it and is open, an ALTER " +
 				"TABLE, or FLUSH TABLES WITH READ LOCK, as backups do.",

@@ -2,7 +2,7 @@
 // host is the target, of all its CPUs. Not both at once, as they would share the CPU's few counters.
 //
 // An event that this machine or user cannot count has no series but says why in perf_events_unavailable_info. What is
-// counted at all is chosen by what it costs the target: see groupsFor.
+// counted at all is chosen by what it costs the target: see groupsFor, and countsCycles.
 package perf
 
 import (
@@ -134,20 +134,12 @@ func countsCycles() error {
 	why := map[string]unavailable{}
 	addReasons(why, counts)
 	cycles, not := why[string(perfevent.Cycles)]
-	switch {
-	case !not:
+	if !not {
 		return nil
-	case cycles.denied:
-		return collect.Unavailable(recording.StatusDenied, asRoot, "%s: %s", perfevent.Cycles, cycles.reason)
 	}
-	return collect.Unavailable(recording.StatusUnsupported, withPMU, "%s: %s", perfevent.Cycles, cycles.reason)
+	status, remedy := cycles.status()
+	return collect.Unavailable(status, remedy, "%s: %s", perfevent.Cycles, cycles.reason)
 }
-
-// What makes events countable.
-const (
-	asRoot  = "run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE"
-	withPMU = "run where the CPU's counters can be read: the host itself, or a guest with a virtual PMU"
-)
 
 func openHost(h *host.Host) (collect.Source, error) {
 	cpus, err := h.OnlineCPUs()
@@ -232,6 +224,15 @@ func taskSwitches(dir string) (n uint64, ok bool) {
 type unavailable struct {
 	reason string
 	denied bool
+}
+
+// status says what kind of reason it is, and what makes the event countable.
+func (u unavailable) status() (st recording.Status, remedy string) {
+	if u.denied {
+		return recording.StatusDenied, "run perfdoctor as root, or grant CAP_PERFMON and CAP_SYS_PTRACE"
+	}
+	return recording.StatusUnsupported,
+		"run where the CPU's counters can be read: the host itself, or a guest with a virtual PMU"
 }
 
 // targetEvents are all that can be counted of threads.
@@ -473,12 +474,6 @@ func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]
 		return
 	}
 	events := slices.Sorted(maps.Keys(why))
-	for _, event := range events {
-		if why[event].denied {
-			a.Missing(m, recording.StatusDenied, event+": "+why[event].reason, asRoot)
-			return
-		}
-	}
 	if len(events) == 0 { // the target has ended, which the run notices by itself
 		return
 	}
@@ -486,7 +481,11 @@ func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]
 	if _, ok := why[string(perfevent.Cycles)]; ok { // the one a reader knows
 		event = string(perfevent.Cycles)
 	}
-	a.Missing(m, recording.StatusUnsupported, event+": "+why[event].reason, withPMU)
+	if i := slices.IndexFunc(events, func(e string) bool { return why[e].denied }); i >= 0 {
+		event = events[i]
+	}
+	status, remedy := why[event].status()
+	a.Missing(m, status, event+": "+why[event].reason, remedy)
 }
 
 // addLeftOut notes the events that were not even tried.
