@@ -136,10 +136,7 @@ func runHeldRequests(p *check.Pass) error {
 		case h.Each.Below(p.Param(paramHeldRequest)):
 			return nil
 		default:
-			blockedLoop(p, l, h, &f)
-			if f.Severity == check.Info {
-				heldByTimer(p, h, stand, &f)
-			}
+			heldByWhat(p, l, h, stand, &f)
 			if f.Severity == check.Info && evidence.ShortOfThreads(p, l) {
 				return nil // nothing holds them back: see waiting-on-backend
 			}
@@ -171,6 +168,14 @@ func heldByCPU(p *check.Pass) quantity.Value {
 		}
 	}
 	return full
+}
+
+// heldByWhat makes it a warning where no thread is there to take a request, or else where timers send the answers.
+func heldByWhat(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, stand string, f *check.Finding) {
+	blockedLoop(p, l, h, f)
+	if f.Severity == check.Info {
+		heldByTimer(p, h, stand, f)
+	}
 }
 
 // blockedLoop makes it a warning where nobody is there to take a request.
