@@ -71,12 +71,13 @@ var ParamBusyEnough = &check.Param{
 
 // CPUTime is what one CPU, or all together, did in the window: seconds by the mode names of /proc/stat.
 //
-// Busy is everything but idle, iowait and steal. guest is inside user already (kernel/sched/cputime.c
-// account_guest_time) and not counted twice. steal is time the hypervisor gave to others: part of the wall time, but
-// not work done here.
+// guest is inside user already (kernel/sched/cputime.c account_guest_time) and not counted twice. steal is time the
+// hypervisor gave to others: part of the wall time, but not work done here. Idle time is measured from switch to switch
+// (kernel/time/tick-sched.c), and work is counted by ticks, which miss threads that run between two of them.
 type CPUTime struct {
 	ID    string // "1"; empty for all CPUs
 	modes map[string]float64
+	wall  float64 // seconds between the first reading and the last, of all CPUs together
 }
 
 // CPUTimes gives every CPU that was read at least twice, in order of number, and their sum.
@@ -92,12 +93,16 @@ func CPUTimes(p *check.Pass) (each []CPUTime, all CPUTime, err error) {
 		if byID[id].modes == nil {
 			byID[id] = CPUTime{ID: id, modes: map[string]float64{}}
 		}
-		byID[id].modes[s.Label("mode")] += n
+		t := byID[id]
+		t.modes[s.Label("mode")] += n
+		t.wall = max(t.wall, s.Span().Seconds())
+		byID[id] = t
 		all.modes[s.Label("mode")] += n
 	}
 	for _, t := range byID {
-		if t.wall().Number() > 0 {
+		if t.wall > 0 {
 			each = append(each, t)
+			all.wall += t.wall
 		}
 	}
 	if len(each) == 0 {
@@ -150,18 +155,18 @@ func (t CPUTime) Time(label string, modes ...string) quantity.Value {
 	return quantity.Of(label, n, quantity.Seconds)
 }
 
-// Busy is the time in which it ran something.
+// Busy is the time in which it ran something, as the ticks count it: what a share of modes is a share of.
 func (t CPUTime) Busy() quantity.Value {
 	return t.Time("busy time of "+t.Name(), "user", "nice", "system", "irq", "softirq")
 }
 
-func (t CPUTime) wall() quantity.Value {
-	return t.Time("wall time of "+t.Name(), "user", "nice", "system", "irq", "softirq", "idle", "iowait", "steal")
-}
-
 // OfWall gives the share of the wall time spent in modes; the wall time is never zero in what CPUTimes returns.
 func (t CPUTime) OfWall(what string, modes ...string) quantity.Value {
-	return t.Time(what, modes...).Per(t.wall()).Named("%s, share of the time of %s", what, t.Name())
+	return t.Time(what, modes...).Per(t.wallTime()).Named("%s, share of the time of %s", what, t.Name())
+}
+
+func (t CPUTime) wallTime() quantity.Value {
+	return quantity.Of("wall time of "+t.Name(), t.wall, quantity.Seconds)
 }
 
 // OfBusy gives the share of the busy time spent in modes. Test that there was busy time first.
@@ -169,9 +174,11 @@ func (t CPUTime) OfBusy(what string, modes ...string) quantity.Value {
 	return t.Time(what, modes...).Per(t.Busy()).Named("%s, share of the busy time of %s", what, t.Name())
 }
 
-// Load gives the busy share of the wall time.
+// Load gives the share of the wall time in which it neither idled nor was taken by the hypervisor.
 func (t CPUTime) Load() quantity.Value {
-	return t.Busy().Per(t.wall()).Named("%s busy", t.Name())
+	away := t.Time("", "idle", "iowait", "steal").Number()
+	busy := quantity.Of("time of "+t.Name()+" that was not idle", max(0, t.wall-away), quantity.Seconds)
+	return busy.Per(t.wallTime()).Named("%s busy", t.Name())
 }
 
 // Softirq is the share of the time in softirq.

@@ -46,7 +46,7 @@ func SpreadReceive(p *check.Pass, netns string, hot CPUTime, each []CPUTime, all
 	if now := steering(p, device); now != "" {
 		action += "; its queue is steered to CPU " + now + " now"
 	}
-	spread := all.Time("softirq", "softirq").Per(all.wall())
+	spread := all.Softirq()
 	return check.Remedy{
 		Action: action + ".",
 		Command: check.Commandf("echo %s > /sys/class/net/%s/queues/rx-0/rps_cpus", cpuMask(steerTo(hot, each)),

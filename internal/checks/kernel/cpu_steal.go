@@ -126,8 +126,7 @@ func stealOfRequests(p *check.Pass, f *check.Finding, all evidence.CPUTime, shar
 
 // stolenFromTarget is how many CPUs the hypervisor took from the target: the steal's share of all time in which CPUs
 // were wanted, which is part, of the time in which the target wanted one. known is false of a host, and where the
-// kernel does not tell
-// how long threads wait for a CPU.
+// kernel does not tell how long threads wait for a CPU.
 func stolenFromTarget(p *check.Pass, all evidence.CPUTime) (lost quantity.Value, part float64, known bool) {
 	target, counted := usage.OfTarget(p.Recording)
 	waited, _, ok := evidence.Rise("waited", p.Counter(metric.ThreadRunDelay))
