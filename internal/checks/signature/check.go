@@ -28,8 +28,8 @@ var (
 	}
 	codeOwns = &check.Param{
 		Name: "owns", Default: 0.3, Unit: quantity.Ratio,
-		Why: "what takes a third of the CPU time is hardly ever outside the function that takes most of it: it is " +
-			"the better name",
+		Why: "of the CPU time, or of the time of the function with most of it: what takes a third of that function " +
+			"says more than its name, and what takes a third of all is hardly ever outside of it",
 	}
 	codeFull = &check.Param{
 		Name: "full", Default: 0.9, Unit: quantity.CPUs,

@@ -237,13 +237,27 @@ func (m *measure) lost() quantity.Value {
 	return quantity.Of("lost", m.share.Number()*m.cpus.Number(), quantity.CPUs)
 }
 
-// ownsCPU tells whether what owns the CPU time is of this code: of the profile that the hottest function is found in.
+// ownsCPU tells whether much of the CPU time, or of the time of the function with most of it, goes into this code. It is
+// false of another profile than the one in which that function is found.
 func (m *measure) ownsCPU(p *check.Pass) bool {
-	if m.cpu == nil || m.share.Below(p.Param(codeOwns)) {
+	if m.cpu == nil {
 		return false
 	}
 	c, ok := hotcode.CPUOf(p.Recording)
-	return stacks.Event(m.clause.Event) == stacks.CPU || ok && c.Event == stacks.Script
+	h := hotcode.HottestOf(p.Recording)
+	if h != nil && c.Profile == m.profile && h.Share(m.samples()) >= p.Param(codeOwns).Number() {
+		return true
+	}
+	return m.share.AtLeast(p.Param(codeOwns)) &&
+		(stacks.Event(m.clause.Event) == stacks.CPU || ok && c.Event == stacks.Script)
+}
+
+func (m *measure) samples() []stacks.Sample {
+	out := make([]stacks.Sample, 0, len(m.hits))
+	for _, h := range m.hits {
+		out = append(out, h.Sample)
+	}
+	return out
 }
 
 // fills reports whether filling what is allocated takes enough CPU time to be worth a change.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
@@ -68,6 +69,33 @@ func (c *CPU) Hottest(least float64) (h *Hot, ok bool) {
 		}
 	}
 	return nil, false
+}
+
+// HottestOf is the function of the recording's target that owns half and more of its CPU time; nil where none does.
+func HottestOf(rec *recording.Recording) *Hot {
+	return recording.Once(rec, "function with half of the CPU time", func() *Hot {
+		c, ok := CPUOf(rec)
+		if !ok {
+			return nil
+		}
+		h, _ := c.Hottest(c.Total() / 2)
+		return h
+	})
+}
+
+// Share gives the part of the time of the function and all that it calls that samples of the same profile have.
+func (h *Hot) Share(samples []stacks.Sample) float64 {
+	within := map[*int]bool{} // samples share their stacks
+	for _, at := range h.Places {
+		within[&at.Sample.Stack[0]] = true
+	}
+	in := 0.0
+	for _, s := range samples {
+		if within[&s.Stack[0]] {
+			in += float64(s.Value)
+		}
+	}
+	return in / float64(h.Inclusive.Value)
 }
 
 // A ranking sums up the functions of a CPU profile, at one level at a time.
