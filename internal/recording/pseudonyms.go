@@ -108,7 +108,8 @@ var redactions = map[string]func(*redact.Names, string) string{
 		Text, "reason": (*redact.Names).Text,
 	"at": (*redact.Names).Code, "holder_at": (*redact.Names).Code, "holder_in": (*redact.Names).Code,
 	"waiter_at": (*redact.Names).Code, "statement": statement, "holder_statement": statement, "table": table,
-	"waker": (*redact.Names).Code, "class": (*redact.Names).Wait, "on": (*redact.Names).Object,
+	"function": function,
+	"waker":    (*redact.Names).Code, "class": (*redact.Names).Wait, "on": (*redact.Names).Object,
 	"at_most": nil, "available": nil, "cause": nil, "code": nil, "collector": nil, "compiler": nil,
 	"controller": nil, "cpu": nil,
 	"cpu_model": nil,
@@ -131,6 +132,8 @@ var redactions = map[string]func(*redact.Names, string) string{
 func container(n *redact.Names, s string) string { return n.Word("container", s) }
 
 func table(n *redact.Names, s string) string { return n.Word("table", s) }
+
+func function(n *redact.Names, s string) string { return n.Word("function", s) }
 
 // statement leaves the first word of a statement, "UPDATE": the others name tables and columns.
 func statement(n *redact.Names, s string) string {

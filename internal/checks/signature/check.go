@@ -133,7 +133,9 @@ func (s *signature) uses() (out []metric.Metric) {
 		}
 	}
 	if s.Statements {
-		add(&out, []metric.Metric{metric.DatabaseStatementTime, metric.DatabaseSessionTime}...)
+		add(&out, []metric.Metric{
+			metric.DatabaseStatementTime, metric.DatabaseFunctionTime, metric.DatabaseSessionTime,
+		}...)
 	}
 	if s.runsScripts() || s.Runs == "native" { // for what scripts did meanwhile
 		add(&out, []metric.Metric{metric.ScriptProfileSamples, metric.ScriptRuntime}...)

@@ -22,6 +22,7 @@ type server struct {
 	portal           uint64 // of ActivePortal; 0 where the symbol is missing
 	memory           uint64 // of CurrentMemoryContext; 0 where the symbol is missing
 	event            uint64 // of my_wait_event_info; 0 where the symbol is missing
+	errorStack       uint64 // of error_context_stack; 0 where the symbol is missing
 	is18             bool   // 18 or newer
 	// waitAt is where in a PGPROC its wait stands; 0 while no session has been seen to wait.
 	waitAt int

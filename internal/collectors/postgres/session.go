@@ -30,8 +30,8 @@ func openServer(dir string, pid int) (*server, error) {
 		return nil, errNone
 	}
 	const proc, status, portal, current = "MyProc", "MyBEEntry", "ActivePortal", "CurrentMemoryContext"
-	const event = "my_wait_event_info"
-	wanted := []string{proc, status, portal, current, event, since14, since18}
+	const event, errorStack = "my_wait_event_info", "error_context_stack"
+	wanted := []string{proc, status, portal, current, event, errorStack, since14, since18}
 	symbols, err := files[0].Symbols(func(name string) bool { return slices.Contains(wanted, name) }, proc, status)
 	if err != nil {
 		return nil, err
@@ -42,6 +42,7 @@ func openServer(dir string, pid int) (*server, error) {
 	out := &server{
 		pid: pid, version: "14 to 17", states: statesOf14(), myProc: symbols[proc], myStatus: symbols[status],
 		portal: symbols[portal], memory: symbols[current], event: symbols[event],
+		errorStack: symbols[errorStack],
 	}
 	if out.is18 = symbols[since18] != 0; out.is18 {
 		out.version, out.states = "18 or newer", statesOf18()

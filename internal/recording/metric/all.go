@@ -63,7 +63,7 @@ func All() []Metric {
 		OffCPUProfileSamples, HostCPUProfileSamples, ScriptProfileSamples, ScriptRuntime,
 		ScriptLockWait,
 		DatabaseServer, DatabaseSessionTime, DatabaseLockTime, DatabaseFrontTime, DatabaseTransactionAge, DatabasePasses,
-		DatabaseSessionClient, DatabaseStatementTime, DatabaseWaitTime, DatabaseStatementAge, DatabaseScanTime, DatabaseScanPages, DatabaseScanKept,
+		DatabaseSessionClient, DatabaseStatementTime, DatabaseFunctionTime, DatabaseWaitTime, DatabaseStatementAge, DatabaseScanTime, DatabaseScanPages, DatabaseScanKept,
 		LoadRequests, LoadErrors, LoadDurations, LoadRate, LoadP99,
 	}
 }

@@ -39,6 +39,11 @@ var (
 		"Time in the window that sessions of a server (pid) were in a statement and did not wait for a lock of another "+
 			"session, by the statement without literals. The series beyond the first 200 are left out.",
 		"pid", "statement")
+	DatabaseFunctionTime = overWindow("database_function_seconds", q.Seconds,
+		"process_vm_readv(2), error_context_stack and struct PLpgSQL_function, sampled",
+		"The part of database_statement_seconds in which the statement was in a function of PL/pgSQL, or in a trigger, by "+
+			"the signature of the innermost one. The series beyond the first 200 are left out.",
+		"pid", "function")
 	DatabaseWaitTime = overWindow("database_wait_seconds", q.Seconds,
 		"process_vm_readv(2), *my_wait_event_info, sampled",
 		"The part of database_statement_seconds in which the session waited for something in the server, by the type of "+
@@ -54,8 +59,7 @@ var (
 		"process_vm_readv(2), struct PortalData, PlanState and HeapScanDescData, sampled",
 		"Time in the window that sessions of a server (pid) were in a statement which was reading a table from end to "+
 			"end. table is its name without its schema, statement the statement without literals. Of several such tables "+
-			"in one statement it is the largest; statements inside of functions are not seen. The series beyond the "+
-			"first 200 are left out.",
+			"in one statement it is the largest. The series beyond the first 200 are left out.",
 		"pid", "table", "statement")
 	DatabaseScanPages = overWindow("database_scan_pages", q.Pages, "rs_nblocks of struct HeapScanDescData",
 		"Pages (of 8 KiB, unless the server was built otherwise) that such a scan has to read: those of the table.",

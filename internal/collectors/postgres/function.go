@@ -1,0 +1,75 @@
+package postgres
+
+import (
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/perfdoctor/perfdoctor/internal/host/memory"
+)
+
+// A session has a list of functions that say where it is, should an error occur: error_context_stack, the innermost
+// first (struct ErrorContextCallback of src/include/utils/elog.h). The argument of PL/pgSQL's is a PLpgSQL_execstate,
+// which begins with the address of the PLpgSQL_function, which has the address of its signature: at first until 17,
+// behind its CachedFunction since (src/pl/plpgsql/src/plpgsql.h). So it is looked for.
+const (
+	callbackNext, callbackArgument, callbackSize = 0, 16, 24
+	// functionHead is what is searched: a CachedFunction has 48 bytes.
+	functionHead = 64
+	// maxCallbacks are two for each of eight functions, one of which calls the other: its own, and its statement's.
+	maxCallbacks = 16
+	maxSignature = 128
+)
+
+// signature is one: a name, with the types of its arguments in brackets.
+var signature = regexp.MustCompile(`^[^()]+\([^()]*\)$`)
+
+// functionOf gives the signature of the innermost function of PL/pgSQL that a session is in: "audit_row()"; "" where it
+// is in none.
+func (s *server) functionOf(read memory.Reader) string {
+	if s.errorStack == 0 {
+		return ""
+	}
+	at, err := read.Word(s.errorStack)
+	for range maxCallbacks {
+		var callback [callbackSize]byte
+		if err != nil || !isAddress(at) || read(at, callback[:]) != nil {
+			return ""
+		}
+		if name := signatureOf(read, word(callback[:], callbackArgument)); name != "" {
+			return name
+		}
+		at = word(callback[:], callbackNext)
+	}
+	return ""
+}
+
+// signatureOf gives the signature of the function that a PLpgSQL_execstate is of; "" where something else lies there.
+func signatureOf(read memory.Reader, state uint64) string {
+	if !isAddress(state) {
+		return ""
+	}
+	function, err := read.Word(state)
+	var head [functionHead]byte
+	if err != nil || !isAddress(function) || read(function, head[:]) != nil {
+		return ""
+	}
+	for i := 0; i < len(head); i += 8 {
+		var text [maxSignature]byte
+		at := word(head[:], i)
+		if !isAddress(at) || read(at, text[:]) != nil {
+			continue
+		}
+		if name := tableName(text[:]); signature.MatchString(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// addFunction counts the time of a statement to the function that it is in.
+func (s *source) addFunction(of *server, g *glance, d time.Duration) {
+	if name := of.functionOf(g.read); name != "" {
+		addBounded(s.functions, [2]string{strconv.Itoa(of.pid), name}, d)
+	}
+}
