@@ -127,6 +127,10 @@ func Causes() check.Causes {
 			Why: "the handshakes take what would be idle",
 		},
 		{
+			Cause: "tls-no-resumption", Effect: "hot-code", If: evidence.OwnsCPU,
+			Why: "the handshake is most of what the hottest function does",
+		},
+		{
 			Cause: "fd-limit", Effect: "accept-queue-overflow",
 			Why: "accept() fails without a descriptor, and the queue fills",
 		},

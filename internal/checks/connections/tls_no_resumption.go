@@ -30,6 +30,11 @@ var (
 		Name: "busy", Default: 0.25, Unit: quantity.CPUs,
 		Why: "below a quarter of a CPU the handshakes hold nothing back: their share is a fact and no warning",
 	}
+	tlsOwns = &check.Param{
+		Name: "owns", Default: 0.3, Unit: quantity.Ratio,
+		Why: "a third of the CPU time is hardly ever outside of the function with most of it, the one that serves a " +
+			"connection: the handshake is the better name",
+	}
 )
 
 // fullHandshake are the functions that only a handshake without resumption calls: those about certificates and their
@@ -76,8 +81,8 @@ Disproved if openssl s_client -reconnect shows "Reused", or few connections are 
 		metric.CPUProfileSamples, metric.HostCPUProfileSamples, metric.ProcessCPU, metric.TargetInfo, metric.CPUSeconds,
 		metric.CPUsOnline,
 	},
-	Params: []*check.Param{tlsShare, tlsRate, tlsFew, tlsBusy, evidence.ParamCPUTaken},
-	Facts:  []check.Fact{evidence.FillsCPUs},
+	Params: []*check.Param{tlsShare, tlsRate, tlsFew, tlsBusy, tlsOwns, evidence.ParamCPUTaken},
+	Facts:  []check.Fact{evidence.FillsCPUs, evidence.OwnsCPU},
 	Beyond: "a handshake of its own, and the logs of clients",
 	Run:    runTLSNoResumption,
 }
@@ -128,6 +133,7 @@ func assessHandshakes(p *check.Pass, c *hotcode.CPU, opened evidence.Growth) {
 	f := check.Finding{
 		Subject:    evidence.TargetSubject(p),
 		Severity:   check.Info,
+		Weight:     share.Number(),
 		Confidence: check.High,
 		Summary: fmt.Sprintf("full TLS handshakes take %s of the process's CPU time, %s a connection at %s",
 			share.Text(), cost.Text(),
@@ -158,6 +164,9 @@ func assessHandshakes(p *check.Pass, c *hotcode.CPU, opened evidence.Growth) {
 	if _, managed := p.Profile(stacks.CPU); !managed && cpus.AtLeast(p.Param(tlsBusy)) {
 		f.Severity = check.Warning
 	}
+	if share.AtLeast(p.Param(tlsOwns)) {
+		f.Facts = append(f.Facts, evidence.OwnsCPU)
+	}
 	handshakesSaturate(p, spent, &f)
 	if low, _ := hotcode.Interval(hit.Total().Count, all.Count); low < p.Param(tlsShare).Number() {
 		f.Confidence = check.Medium
@@ -187,6 +196,6 @@ func handshakesSaturate(p *check.Pass, spent quantity.Value, f *check.Finding) {
 	p.Read(rest)
 	if rest.Below(p.Param(evidence.ParamCPUTaken)) && busy.AtLeast(p.Param(evidence.ParamCPUTaken)) {
 		f.Evidence = append(f.Evidence, rest)
-		f.Facts = []check.Fact{evidence.FillsCPUs}
+		f.Facts = append(f.Facts, evidence.FillsCPUs)
 	}
 }
