@@ -355,6 +355,7 @@ func (s *scenarioRun) run(ctx context.Context, args []string) error {
 		if err != nil {
 			return interrupted(err)
 		}
+		r.Forget()
 		results = append(results, r)
 		s.count(r)
 		if r.Status == scenario.Skipped && len(args) > 0 && s.Exit == command.ExitFine {
@@ -583,6 +584,7 @@ func (s *scenarioRun) repeat(ctx context.Context, sc *scenario.Scenario) (runs [
 		}
 		s.count(r)
 		s.Streams.Say("%s: %s\n", sc.Name, r.Status)
+		r.Forget()
 		runs = append(runs, r)
 	}
 	return runs, nil

@@ -612,6 +612,14 @@ func (p *Process) finite() bool {
 	return false
 }
 
+// Forget gives up the recordings of a run's phases. Those of many runs would fill the memory that perfdoctor may have,
+// and its garbage collector take the CPU time that the next run measures.
+func (r *Result) Forget() {
+	for i := range r.Phases {
+		r.Phases[i].Recording = nil
+	}
+}
+
 // RecordingName is the file that a phase's recording is kept in.
 func RecordingName(scenario, phase string) string { return scenario + "-" + phase + ".zip" }
 
