@@ -40,15 +40,19 @@ func runLoopBackend(p *check.Pass, l *ledger.Ledger) bool {
 }
 
 func loopFinding(p *check.Pass, destination string, asked, share quantity.Value, r evidence.Requests) check.Finding {
+	number := func(v quantity.Value) string { return quantity.Of("", v.Number(), quantity.None).Text() }
+	part := number(asked) + " of "
+	if asked.Number() >= r.InProgress.Number() { // several at once for one, or another moment
+		part = "all "
+	}
 	return check.Finding{
 		Subject:  check.Subject{Kind: "destination", ID: destination},
 		Severity: check.Info,
 		// a look an interval: some ten of them
 		Confidence: check.Medium,
 		Weight:     min(share.Number(), 1),
-		Summary: fmt.Sprintf("requests wait for answers of %s: %s of %s that clients wait for, at any moment",
-			destination, quantity.Of("", asked.Number(), quantity.None).Text(),
-			quantity.Of("", r.InProgress.Number(), quantity.None).Text()),
+		Summary: fmt.Sprintf("requests wait for answers of %s: %s%s that clients wait for, at any moment",
+			destination, part, number(r.InProgress)),
 		Evidence: []quantity.Value{share, asked},
 		Remedies: []check.Remedy{{
 			Action: "Find out why " + destination + " answers late; ask it less often, at the same time, or with a " +
