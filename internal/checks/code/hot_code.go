@@ -127,7 +127,7 @@ or the work done in a second stays the same when the function is made cheaper.`,
 		metric.ThreadStateTime, metric.ThreadStatePasses, metric.ThreadRunDelay, metric.ListenerSegments,
 		metric.TCPPassiveOpens, metric.ConnectionTurns, metric.ProcessChildrenCPU, metric.ProcessStart, metric.Forks,
 		metric.ListenerOwes, metric.DatabaseStatementTime, metric.DatabaseFunctionTime, metric.DatabaseSessionTime,
-		 metric.GoroutineProfileSamples,
+		metric.GoroutineProfileSamples,
 		metric.GoRuntime, metric.WallProfileSamples, metric.ScriptWallProfileSamples,
 	},
 	Params: []*check.Param{

@@ -137,7 +137,8 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 		metric.ConnectionWaitTime, metric.DatabaseServer, metric.DatabaseSessionClient,
 		metric.DatabaseSessionTime, metric.DatabaseLockTime, metric.DatabaseFrontTime,
 		metric.DatabaseTransactionAge, metric.DatabaseStatementTime, metric.DatabaseWaitTime,
-		metric.DatabaseStatementAge, metric.DatabaseFunctionTime, metric.DatabaseScanTime, metric.DatabaseScanPages, metric.DatabaseScanKept)
+		metric.DatabaseStatementAge, metric.DatabaseFunctionTime, metric.DatabaseScanTime, metric.DatabaseScanPages,
+		metric.DatabaseScanKept)
 	set(policy{leave: asBuckets}, metric.RunQueueWaits, metric.RunQueueWaitSeconds)
 	syscall := []string{"syscall"}
 	set(policy{keep: syscall, each: syscall}, metric.SyscallCalls, metric.SyscallSeconds, metric.SyscallBytes)
