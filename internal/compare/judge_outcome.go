@@ -282,18 +282,16 @@ func (d *Data) withLoad(came bool) string {
 // less, or less into more.
 func (d *Data) cheaper() {
 	x, used := d.number("requests"), d.number("cpu_used")
-	if x == nil || x.Result != Changed || used == nil || used.Change == nil {
+	if x == nil || x.Result != Changed || math.Abs(math.Log(x.After.Mean/x.Before.Mean)) <= math.Log(loadMatters) {
 		return
 	}
-	factor := math.Abs(math.Log(x.After.Mean / x.Before.Mean))
-	against := used.Result == Changed && (used.Change.Absolute > 0) != (x.Change.Absolute > 0)
-	if factor <= math.Log(loadMatters) {
-		return
-	}
+	against := used != nil && used.Result == Changed && (used.Change.Absolute > 0) != (x.Change.Absolute > 0)
 	if !against {
 		d.demote("the load differs", "cpu_per_request")
 	}
-	if d.Methods != nil && d.result("cpu_per_request") == Changed {
+	// Where the whole tells nothing, nor do its parts: what a program does for no request of its own is less of each
+	// where there are more.
+	if r := d.result("cpu_per_request"); d.Methods != nil && r != Improved && r != Worse {
 		d.Methods.aside = "the load differs"
 	}
 }
