@@ -389,11 +389,11 @@ func heldFinding(p *check.Pass, h evidence.HeldRequests) check.Finding {
 }
 
 // heldWhere says where to look for what holds requests back. nginx delays what is over a rate and within the burst
-// (ngx_http_limit_req_module), and logs that it does at the level of a warning.
+// (ngx_http_limit_req_module), and logs that it does at the level of a warning; what is over limit_rate it sends later.
 func heldWhere(program string) string {
 	if program == "nginx" {
-		return "look for limit_req with a burst and without nodelay (nginx -T), and for \"delaying request\" in its " +
-			"error log: raise the rate, or turn away what is over it"
+		return "look for limit_rate, and for limit_req with a burst and without nodelay (nginx -T; its error log has " +
+			"\"delaying request\"): raise the rate, or turn away what is over it"
 	}
 	where := "look for a limit in its configuration and log (rate limits, queues, sizes of pools)"
 	if b := evidence.BoundsOf(program); b != (evidence.Bounds{}) {
