@@ -280,6 +280,10 @@ func Causes() check.Causes {
 			Why: "the code that each context generates is new to the compilers",
 		},
 		{
+			Cause: "source-compilation", Effect: "jit-warm-up",
+			Why: "the classes that are made each time are new to the compilers",
+		},
+		{
 			Cause: "logging-on-request-path", Effect: "logging-lock",
 			Why: "each line is written under the appender's lock",
 		},

@@ -46,10 +46,10 @@ func Collectors() []collect.Collector {
 	return []collect.Collector{{
 		Name: "postgres",
 		Doc: "Sessions of the target's PostgreSQL servers (14 to 18): their states, and which of them keeps others " +
-			"from a lock, with both statements' fingerprints; how long each statement runs, in which function, and what " +
-			"it waits for in the server; the tables that statements read from end to end. Of a target that is no " +
-			"server but a client of one on this host, over TCP, the locks that its own sessions wait for. It reads " +
-			"their memory and does not log in.",
+			"from a lock, with both statements' fingerprints; how long each statement runs, in which function, and " +
+			"what it waits for in the server; the tables that statements read from end to end. Of a target that is " +
+			"no server but a client of one on this host, over TCP, the locks that its own sessions wait for. It " +
+			"reads their memory and does not log in.",
 		Overhead: "80 µs a process of the server and pass, so many that it takes 1 % of a CPU: 13 a second of 9, one " +
 			"in 2 s of 250 and more; once the symbols of each server's file",
 		Provides: []metric.Metric{
