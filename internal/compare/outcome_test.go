@@ -101,6 +101,28 @@ func TestPerhapsMoreLoad(t *testing.T) {
 	}
 }
 
+// TestFixedCost: what a program does for no request of its own is less of each under four times the load, where the CPU
+// time of a request scatters too much to tell.
+func TestFixedCost(t *testing.T) {
+	t.Parallel()
+	light, heavy := shop(1), shop(2)
+	light.scatter, heavy.scatter = 0.6, 0.6
+	heavy.requests *= 4
+	heavy.cpu *= 0.8125
+	heavy.methods = map[string]float64{
+		"main.parse": 0.25, "main.price": 0.37, "main.discount": 0.18, "main.tax": 0.12, "main.render": 0.08,
+	}
+	for _, pair := range [][2]program{{light, heavy}, {heavy, light}} {
+		d := compared(t, pair[0], pair[1])
+		if len(d.Methods.Shrunk)+len(d.Methods.Grown) == 0 {
+			t.Error("no method differs")
+		}
+		if d.Verdict.Result != Same {
+			t.Errorf("%s", d.Verdict.Summary)
+		}
+	}
+}
+
 // TestBottleneckMoved: it is said, and is no regression.
 func TestBottleneckMoved(t *testing.T) {
 	b, a := shop(1), shop(2)
