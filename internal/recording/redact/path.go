@@ -33,7 +33,7 @@ var (
 	// the directory of Python's standard library
 	pythonLibrary = regexp.MustCompile(`^python[23]\.[0-9]+$`)
 	// packages that rules know by their files
-	publicPackages = []string{"pyaes", "rsa", "ecdsa", "tlslite"}
+	publicPackages = []string{"pyaes", "rsa", "ecdsa", "tlslite", "jinja2", "mako", "tornado"}
 	// packages that the rules about waits know, where they are installed: elsewhere a directory may have such a name
 	waitingPackages = []string{
 		"redis", "sqlalchemy", "psycopg", "psycopg2", "psycopg_pool", "pymysql", "urllib3", "gunicorn", "uvicorn",
