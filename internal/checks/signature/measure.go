@@ -237,8 +237,8 @@ func (m *measure) lost() quantity.Value {
 	return quantity.Of("lost", m.share.Number()*m.cpus.Number(), quantity.CPUs)
 }
 
-// ownsCPU tells whether much of the CPU time, or of the time of the function with most of it, goes into this code. It
-// is false of another profile than the one in which that function is found.
+// ownsCPU tells whether much of the time of the function with most of the CPU time goes into this code, or else much of
+// the CPU time: of a profile in which that function may be found.
 func (m *measure) ownsCPU(p *check.Pass) bool {
 	if m.cpu == nil {
 		return false

@@ -60,7 +60,7 @@ func signatureOf(read memory.Reader, state uint64) string {
 		if !isAddress(at) || read(at, text[:]) != nil {
 			continue
 		}
-		if name := tableName(text[:]); signature.MatchString(name) {
+		if name := nameIn(text[:]); signature.MatchString(name) {
 			return name
 		}
 	}

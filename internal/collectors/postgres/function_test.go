@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"math"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -13,11 +12,7 @@ import (
 )
 
 // TestFunctions: sessions of a real server are in a trigger, in a function that another one calls, and in none.
-func TestFunctions(t *testing.T) {
-	for _, bin := range servers(t) {
-		t.Run(filepath.Base(filepath.Dir(bin)), func(t *testing.T) { testFunctions(t, startServer(t, bin)) })
-	}
-}
+func TestFunctions(t *testing.T) { eachServer(t, testFunctions) }
 
 func testFunctions(t *testing.T, server db) {
 	first := server.connect(t)

@@ -39,6 +39,14 @@ func servers(t *testing.T) (dirs []string) {
 	return dirs
 }
 
+// eachServer runs a test with a server of each kind.
+func eachServer(t *testing.T, test func(*testing.T, db)) {
+	t.Helper()
+	for _, bin := range servers(t) {
+		t.Run(filepath.Base(filepath.Dir(bin)), func(t *testing.T) { test(t, startServer(t, bin)) })
+	}
+}
+
 // A db is a server under test.
 type db struct{ pid, port int }
 
@@ -131,11 +139,7 @@ func (c *client) ask(t *testing.T, statements string) string {
 
 // TestLocks: sessions of a real server wait for locks of each kind, each for one that is idle in a transaction, some
 // behind others.
-func TestLocks(t *testing.T) {
-	for _, bin := range servers(t) {
-		t.Run(filepath.Base(filepath.Dir(bin)), func(t *testing.T) { testLocks(t, startServer(t, bin)) })
-	}
-}
+func TestLocks(t *testing.T) { eachServer(t, testLocks) }
 
 func testLocks(t *testing.T, server db) {
 	holder, other := server.connect(t), server.connect(t)
@@ -190,11 +194,7 @@ func testLocks(t *testing.T, server db) {
 }
 
 // TestEvents: a session sleeps, and another one has no work.
-func TestEvents(t *testing.T) {
-	for _, bin := range servers(t) {
-		t.Run(filepath.Base(filepath.Dir(bin)), func(t *testing.T) { testEvents(t, startServer(t, bin)) })
-	}
-}
+func TestEvents(t *testing.T) { eachServer(t, testEvents) }
 
 func testEvents(t *testing.T, server db) {
 	other, sleeper := server.connect(t), server.connect(t)
@@ -224,11 +224,7 @@ func testEvents(t *testing.T, server db) {
 }
 
 // TestPeers diagnoses a client of a server: the session that serves it waits, and so does another's.
-func TestPeers(t *testing.T) {
-	for _, bin := range servers(t) {
-		t.Run(filepath.Base(filepath.Dir(bin)), func(t *testing.T) { testPeers(t, startServer(t, bin)) })
-	}
-}
+func TestPeers(t *testing.T) { eachServer(t, testPeers) }
 
 func testPeers(t *testing.T, server db) {
 	holder, other, target, stranger := server.connect(t), server.connect(t), server.connect(t), server.connect(t)

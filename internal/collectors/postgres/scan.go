@@ -231,7 +231,7 @@ func (s *server) scanAt(read memory.Reader, node []byte) (out scan, ok bool) {
 	if !ok {
 		return scan{}, false
 	}
-	out.table, out.kept = tableName(class[className:className+nameSize]), kept(read, node, rowsOf(class[:], out.pages))
+	out.table, out.kept = nameIn(class[className:className+nameSize]), kept(read, node, rowsOf(class[:], out.pages))
 	return out, out.table != "" && half(class[:], classMethod) == heap
 }
 
@@ -260,8 +260,8 @@ func rowsOf(class []byte, pages uint32) float64 {
 	return rows / float64(then) * float64(pages)
 }
 
-// tableName gives a name that ends at a zero byte; none where it is no text.
-func tableName(b []byte) string {
+// nameIn gives a name that ends at a zero byte; none where it is no text.
+func nameIn(b []byte) string {
 	b, _, ends := bytes.Cut(b, []byte{0})
 	if text := string(b); ends && utf8.ValidString(text) && !strings.ContainsFunc(text, isNotGraphic) {
 		return text

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"math"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +13,7 @@ import (
 )
 
 // TestScans: sessions of a real server read tables from end to end, in statements of each kind.
-func TestScans(t *testing.T) {
-	for _, bin := range servers(t) {
-		t.Run(filepath.Base(filepath.Dir(bin)), func(t *testing.T) { testScans(t, startServer(t, bin)) })
-	}
-}
+func TestScans(t *testing.T) { eachServer(t, testScans) }
 
 // A scanSeen is what was recorded of one statement: the sessions that were in it, workers too, and what passes its
 // filter in per cent.
