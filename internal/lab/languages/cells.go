@@ -8,12 +8,18 @@ import (
 // A fault is what is wrong in the programs.
 type fault struct {
 	name     string
-	verdicts []string      // the checks that are right
-	function string        // which the verdict must name, as Java spells it; none where no function is to blame
-	clients  int           // connections
-	think    time.Duration // between an answer and the next request of a connection
-	quota    time.Duration // of CPU time in a period; none is no limit
-	also     []string      // the checks that are right of the program with and without the fault
+	verdicts []string // the checks that are right
+	function string   // which the verdict must name, as Java spells it; none where no function is to blame
+	load     load     // under which it is a fault
+	twin     load     // under which the same program does well
+	also     []string // the checks that are right of the program with and without the fault
+}
+
+// A load is what is asked of a program, and what it may take for that.
+type load struct {
+	clients int           // connections
+	think   time.Duration // between an answer and the next request of a connection
+	quota   time.Duration // of CPU time in a period; none is no limit
 }
 
 // A language is how its program is built and run. In both, PROGRAMS is the directory of the sources and BUILT that of
@@ -36,33 +42,40 @@ func faults() []fault {
 		{
 			name: "regex", verdicts: []string{"regex-backtracking", "regex-compile"}, function: "matchNames",
 			// so that the matching fills a CPU in each language: a request takes 0.7 ms of it in Go, 2 ms in JavaScript
-			clients: 4, think: time.Millisecond,
+			load: load{clients: 4, think: time.Millisecond},
+			twin: load{clients: 1, think: 100 * time.Millisecond},
 		},
 		{
 			name: "lock", verdicts: []string{"lock-contention", "monitor-contention", "lock-held"},
 			function: "bookSeat",
-			clients:  16, think: 40 * time.Millisecond,
+			load:     load{clients: 16, think: 40 * time.Millisecond},
+			twin:     load{clients: 1, think: 40 * time.Millisecond},
 		},
 		{
 			name: "pool", verdicts: []string{"pool-exhausted", "few-connections"}, function: "fetchPrice",
 			// so that a request takes 160 ms: what is below a tenth of a second nobody notices
-			clients: 24, think: 80 * time.Millisecond,
+			load: load{clients: 24, think: 80 * time.Millisecond},
+			// as many as the pool has connections
+			twin: load{clients: 2, think: 80 * time.Millisecond},
 		},
 		{
 			name: "loop", verdicts: []string{"event-loop-blocked", "held-requests"}, function: "retryLater",
 			// so that a request takes 190 ms, for the same reason
-			clients: 12, think: 50 * time.Millisecond,
+			load: load{clients: 12, think: 50 * time.Millisecond},
+			twin: load{clients: 1, think: 200 * time.Millisecond},
 		},
 		{
 			name: "gc", verdicts: []string{"gc-overhead", "interpreter-gc", "explicit-gc"}, function: "makeOrders",
-			clients: 4, think: 10 * time.Millisecond,
+			load: load{clients: 4, think: 10 * time.Millisecond},
+			twin: load{clients: 1, think: 200 * time.Millisecond},
 		},
 		{
 			name: "sized", verdicts: []string{"threads-vs-quota", "cpu-throttled", "cpu-throttled-burst"},
 			// More than a CPU, which a worker alone and what a runtime does beside it do not exceed. A request is 8
 			// parts of 4 to 10 ms, with which two workers use up a period. That long a request is worth a word of its
 			// own.
-			clients: 1, think: 300 * time.Millisecond, quota: period * 5 / 4,
+			load: load{clients: 1, think: 300 * time.Millisecond, quota: period * 5 / 4},
+			twin: load{clients: 1, think: 300 * time.Millisecond},
 			also: []string{"hot-code", "heavy-crypto"},
 		},
 	}

@@ -1,5 +1,5 @@
-// Command languages puts one fault in six languages to perfdoctor, and prints what it says of each, and of the program
-// with the fix. `make languages` runs it; workloads/languages has the programs, and says what each fault is.
+// Command languages puts one fault in six languages to perfdoctor, and prints what it says of each, of the program
+// with the fix, and of its healthy twin. `make languages` runs it; workloads/languages has the programs, and says what each fault is.
 package main
 
 import (
@@ -75,20 +75,24 @@ func (r *runner) run(ctx context.Context, runs int, names []string) error {
 // cell puts one cell, and gives in how many runs it held.
 func (r *runner) cell(ctx context.Context, c cell, runs int) (held int, err error) {
 	for range runs {
-		sick, err := r.diagnose(ctx, c, "sick")
+		sick, err := r.diagnose(ctx, c, "sick", c.fault.load)
 		if err != nil {
 			return held, err
 		}
-		cured, err := r.diagnose(ctx, c, "cured")
+		cured, err := r.diagnose(ctx, c, "cured", c.fault.load)
 		if err != nil {
 			return held, err
 		}
-		right, named, silent := slices.Contains(c.fault.verdicts, sick.check()), c.named(sick), cured.silent()
-		if right && named && silent {
+		twin, err := r.diagnose(ctx, c, "sick", c.fault.twin)
+		if err != nil {
+			return held, err
+		}
+		right, named := slices.Contains(c.fault.verdicts, sick.check()), c.named(sick)
+		if right && named && cured.silent() && twin.silent() {
 			held++
 		}
-		r.say("%-13s verdict %-5s function %-5s fix silent %-5s %s | %s\n", c, mark(right), mark(named),
-			mark(silent), sick, cured)
+		r.say("%-13s verdict %-5s function %-5s fix silent %-5s twin silent %-5s %s | %s | %s\n", c, mark(right),
+			mark(named), mark(cured.silent()), mark(twin.silent()), sick, cured, twin)
 	}
 	return held, nil
 }

@@ -149,8 +149,8 @@ func (r *runner) build(ctx context.Context, l language) error {
 	return nil
 }
 
-// diagnose starts the program, in a group of its own where the fault needs a limit, asks it, and has it diagnosed.
-func (r *runner) diagnose(ctx context.Context, c cell, mode string) (said, error) {
+// diagnose starts the program, in a group of its own where the load has a limit, asks it, and has it diagnosed.
+func (r *runner) diagnose(ctx context.Context, c cell, mode string, load load) (said, error) {
 	if err := r.build(ctx, c.language); err != nil {
 		return said{}, err
 	}
@@ -166,22 +166,22 @@ func (r *runner) diagnose(ctx context.Context, c cell, mode string) (said, error
 	cmd := exec.CommandContext(ctx, "sh", words...)
 	cmd.Env = append(os.Environ(), "HOST_CPUS="+strconv.Itoa(runtime.NumCPU()))
 	cmd.Stderr = os.Stderr
-	if err := r.startIn(c, cmd); err != nil {
+	if err := r.startIn(load, cmd); err != nil {
 		return said{}, err
 	}
 	defer func() { stop(); _ = cmd.Wait() }()
 	if err := listens(ctx, address); err != nil {
 		return said{}, err
 	}
-	for range c.fault.clients {
-		go ask(ctx, address, c.fault.think)
+	for range load.clients {
+		go ask(ctx, address, load.think)
 	}
 	time.Sleep(warmUp)
 	return r.doctorSays(ctx, cmd.Process.Pid, c, mode)
 }
 
 // startIn starts a shell that waits for a line, puts it into its group, and sends the line.
-func (r *runner) startIn(c cell, cmd *exec.Cmd) error {
+func (r *runner) startIn(load load, cmd *exec.Cmd) error {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -189,10 +189,10 @@ func (r *runner) startIn(c cell, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if c.fault.quota > 0 {
+	if load.quota > 0 {
 		group, err := r.lab.Cgroup("sized")
 		if err == nil {
-			err = errors.Join(group.SetQuota(period, c.fault.quota), group.Add(cmd.Process.Pid))
+			err = errors.Join(group.SetQuota(period, load.quota), group.Add(cmd.Process.Pid))
 		}
 		if err != nil {
 			return err

@@ -40,14 +40,15 @@ const (
 // inside tells whether the mean that was measured is within the interval, whatever its own error.
 func (p *Promised) inside() bool { return p.To.Hold(*p.Measured) }
 
-// off is how far the expected value is from the measured one, as a share of the latter, and what was promised to be
-// gained from what was gained, which is what a fix is made for. Of two zeros there is nothing between.
-func (p *Promised) off() (value, gain float64) {
+// off is the error of the point: how far the gain that was promised is from the one that was measured, as a share of
+// the latter (docs/decisions/0077). And it is how far the expected value is from the measured one, as a share of that.
+// Between two zeros there is no error.
+func (p *Promised) off() (gain, value float64) {
 	d := math.Abs(*p.Measured - p.Expect)
 	if d == 0 {
 		return 0, 0
 	}
-	return d / *p.Measured, d / math.Abs(*p.Measured-p.From)
+	return d / math.Abs(*p.Measured-p.From), d / *p.Measured
 }
 
 // Foretelling is one promise of one run.
@@ -128,10 +129,10 @@ func (c Calibration) summary() string {
 	return strings.Join(lines, "\n")
 }
 
-// counted says how many are judged, how many held, and how far the expected values were off.
+// counted says how many are judged, how many held, and how far the points were off.
 func (c Calibration) counted() string {
 	inside, better := 0, 0
-	var value, gain []float64
+	var gain, value []float64
 	for i := range c {
 		f := &c[i]
 		if !f.judged() || f.Measured == nil {
@@ -139,15 +140,15 @@ func (c Calibration) counted() string {
 		}
 		inside += one(f.inside())
 		better += one(!f.inside() && f.Result == promiseBetter)
-		v, g := f.off()
-		value, gain = append(value, v), append(gain, g)
+		g, v := f.off()
+		gain, value = append(gain, g), append(value, v)
 	}
-	if len(value) == 0 {
-		return fmt.Sprintf("%d promises, of which none could be judged", len(c))
+	if len(gain) == 0 {
+		return fmt.Sprintf("%d promises, none judged", len(c))
 	}
-	return fmt.Sprintf("%d promises, of which %d could be judged: %d of %d measured values are inside the interval, "+
-		"%d are better; median error of the expected value %s, of the gain %s", len(c), len(value), inside, len(value),
-		better, percent(series.Median(value)), percent(series.Median(gain)))
+	return fmt.Sprintf("%d promises, %d judged: %d inside the interval, %d better; "+
+		"median error of the gain %s, of what is left %s", len(c), len(gain), inside, better,
+		percent(series.Median(gain)), percent(series.Median(value)))
 }
 
 func percent(share float64) string {

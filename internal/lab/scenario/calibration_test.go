@@ -31,8 +31,8 @@ func TestCalibration(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"4 promises, of which 3 could be judged: 1 of 3 measured values are inside the interval, 1 are better; " +
-			"median error of the expected value 20 %, of the gain 33 %",
+		"4 promises, 3 judged: 1 inside the interval, 1 better; " +
+			"median error of the gain 33 %, of what is left 20 %",
 		"s, cure: broken: told",
 	} {
 		if !strings.Contains(b.String(), want) {
@@ -72,14 +72,14 @@ func TestNothingLeft(t *testing.T) {
 	unknown := p
 	p.Measured, p.To = &nothing, check.Bounds{0, 0.01}
 	c := Calibration{{Scenario: "s", Promised: p}, {Scenario: "s", Promised: unknown}}
-	const want = "2 promises, of which 1 could be judged: 1 of 1 measured values are inside the interval, 0 are " +
-		"better; median error of the expected value 0 %, of the gain 0 %"
+	const want = "2 promises, 1 judged: 1 inside the interval, 0 " +
+		"better; median error of the gain 0 %, of what is left 0 %"
 	if got := c.summary(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	short := p
 	short.Expect = 0.001
-	if v, g := short.off(); !math.IsInf(v, 1) || g != 0.025 {
+	if g, v := short.off(); !math.IsInf(v, 1) || g != 0.025 {
 		t.Errorf("a millisecond was expected of 40: off by %v, by %v of the gain", v, g)
 	}
 }
