@@ -49,7 +49,7 @@ func TestCalibration(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"# How right\n<!--", "4 promises, of which 3", "broken: told", "-->\nthe rest\n"} {
+	for _, want := range []string{"# How right\n<!--", "4 promises, 3 judged", "broken: told", "-->\nthe rest\n"} {
 		if strings.Count(page, want) != 1 {
 			t.Errorf("no %q, or several, in\n%s", want, page)
 		}
