@@ -1,5 +1,6 @@
-// Command languages puts one fault in six languages to perfdoctor, and prints what it says of each, of the program
-// with the fix, and of its healthy twin. `make languages` runs it; workloads/languages has the programs, and says what each fault is.
+// Command languages puts one fault in six languages to perfdoctor, and prints what it says of each program, of the one
+// with the fix, and of the healthy twin. `make languages` runs it; workloads/languages has the programs, and says what
+// each fault is.
 package main
 
 import (
