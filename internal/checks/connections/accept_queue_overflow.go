@@ -121,7 +121,7 @@ func nameListener(p *check.Pass, f *check.Finding, over evidence.Growth, l evide
 	}
 }
 
-// handshakes gives the connections that reached the listener's queue per second, where BPF programs counted them.
+// handshakes returns the rate of connections that reached the listener's queue, where BPF programs counted them.
 func handshakes(p *check.Pass, l evidence.Listener) (quantity.Value, bool) {
 	n := 0.0
 	for _, x := range evidence.FlowsBy(p, metric.ConnectAttempts, "side", "server") {

@@ -69,7 +69,7 @@ Disproved if bind() never fails with EADDRINUSE (strace -f -e trace=bind).`,
 	Run:    runBindWithoutNoPort,
 }
 
-// bindsFailed is how many found none. A call that is under way at the last sample is not yet found.
+// bindsFailed returns how many calls found no port. A call that is still under way at the last sample is among them.
 func bindsFailed(b evidence.BindPool) float64 { return max(0, b.Asked-b.Found) }
 
 func runBindWithoutNoPort(p *check.Pass) error {
@@ -89,14 +89,15 @@ func runBindWithoutNoPort(p *check.Pass) error {
 	return nil
 }
 
-// usesPool says whether a path's ports are of the pool: of the same source address, or of any if none was asked for.
+// usesPool reports whether a path takes its ports from the pool: from the same source address, or from any if none
+// was asked for.
 func usesPool(b evidence.BindPool, c *evidence.ClientPath) bool {
 	a, err := netip.ParseAddr(b.Source)
 	return c.Source == b.Source || err == nil && a.IsUnspecified()
 }
 
-// poolUsed is the ports in use from the address at the sample with most, to how many destinations, and of them in
-// TIME_WAIT.
+// poolUsed returns the ports in use from the address at the sample with most, those of them in TIME_WAIT, and the
+// destinations.
 func poolUsed(b evidence.BindPool, p *check.Pass) (ports, waiting float64, destinations []string) {
 	var all, tw []float64
 	for _, c := range evidence.ClientPaths(p) {
@@ -161,11 +162,11 @@ func assessBindPool(p *check.Pass, r evidence.PortRange, b evidence.BindPool) {
 	p.Report(f)
 }
 
-// bindSearch is where bind() looks for a port (net/ipv4/inet_connection_sock.c). connect() does not come here, and
-// listen() seldom.
+// bindSearch is the function in which bind() looks for a port (net/ipv4/inet_connection_sock.c). connect() does not
+// call it, and listen() seldom does.
 const bindSearch = "inet_csk_get_port"
 
-// addBindSearch adds what samples of the CPUs say of the search.
+// addBindSearch adds what samples of the CPUs say about the search.
 func addBindSearch(p *check.Pass, f *check.Finding) {
 	share, functions, ok := evidence.KernelShare(p, "search of bind() for a local port", nil, bindSearch)
 	h, profiled := hotcode.HostOf(p.Recording)
@@ -193,7 +194,7 @@ type poolNumbers struct {
 
 // judgePool sets severity and summary.
 func judgePool(p *check.Pass, r evidence.PortRange, f *check.Finding, b evidence.BindPool, n poolNumbers) {
-	// Failures are what was asked for less what was found: one that was under way at the end is no failure.
+	// Failures are the calls less the ports found: a call that was under way at the end is no failure.
 	const underWay = 2
 	full := n.share.AtLeast(p.Param(paramBindFull))
 	ceiling := r.Usable.Per(quantity.Of("TIME_WAIT", evidence.TimeWaitSeconds,

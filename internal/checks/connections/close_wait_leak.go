@@ -25,7 +25,7 @@ var (
 	}
 	paramCloseWaitFall = &check.Param{
 		Name: "fall", Default: 0.05, Unit: quantity.Ratio,
-		Why: "sockets that are closed after all make the number fall; a leak's does not, but for a straggler",
+		Why: "sockets that are closed after all make the number fall; with a leak only a straggler does",
 	}
 )
 
@@ -123,7 +123,7 @@ func reportCloseWait(p *check.Pass, s recording.GaugeSeries, subject check.Subje
 	p.Report(f)
 }
 
-// leaking reports growth without a fall.
+// leaking reports whether the number grew without a fall, and by how much.
 func leaking(p *check.Pass, s recording.GaugeSeries) (grown quantity.Value, ok bool) {
 	grown = quantity.Of("more in the window", s.Last()-s.First(), quantity.Sockets)
 	samples := quantity.Of("samples", float64(len(s.Points)), "samples")
@@ -165,7 +165,7 @@ func closeWaitForecast(p *check.Pass, f *check.Finding, pid string, rate quantit
 	f.Summary += fmt.Sprintf("; out of file descriptors in %.0f s", left.Number())
 }
 
-// closeWaitPlaces says at which destinations or listeners they are.
+// closeWaitPlaces names the destination or listener with most of them.
 func closeWaitPlaces(p *check.Pass) []string {
 	top, where := 0.0, ""
 	for _, s := range p.Gauge(metric.DestinationSockets, "state", evidence.CloseWait) {

@@ -76,7 +76,7 @@ func runConnectionSkew(p *check.Pass) error {
 	return nil
 }
 
-// assessPool reports the peers that hold and carry too much; it is false for a pool too small to tell.
+// assessPool reports the peers that hold and carry too much; it returns false for a pool too small to tell.
 func assessPool(p *check.Pass, name string, peers []poolPeer) bool {
 	connections, bytes := 0.0, 0.0
 	for _, x := range peers {
@@ -133,8 +133,8 @@ func bytesGrown(p *check.Pass, destination string) float64 {
 	return evidence.GaugeRise(s)
 }
 
-// peerGroupOf is "10.0.0.0/24 port 443"; empty for an address that is none. Loopback peers are no pool: there, the port
-// is the service.
+// peerGroupOf returns a group such as "10.0.0.0/24 port 443"; it is empty for an invalid address. Loopback peers are
+// no pool: there, the port is the service.
 func peerGroupOf(destination string) string {
 	host := evidence.HostOf(destination)
 	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
@@ -188,7 +188,7 @@ func skewFinding(p *check.Pass, peers []poolPeer, x poolPeer, held, carried quan
 	return f
 }
 
-// skewHarm is how much slower the crowded peer answers than the median of the others.
+// skewHarm returns how much slower the crowded peer answers than the median of the others.
 func skewHarm(p *check.Pass, peers []poolPeer, x poolPeer) (quantity.Value, bool) {
 	mine, ok := evidence.DestinationRTT(p, x.destination)
 	if !ok {

@@ -17,8 +17,8 @@ var (
 	paramFewRequest = evidence.RequestSeconds()
 	paramFewUsed    = &check.Param{
 		Name: "used", Default: 0.4, Unit: quantity.Ratio,
-		Why: "of the connections wait for an answer; a proxy keeps a spare one open, and of those that are used less " +
-			"nobody waits for one",
+		Why: "of the connections wait for an answer; a proxy keeps a spare one open, and nobody waits for one of " +
+			"those that are used less",
 	}
 	paramFewQueued = &check.Param{
 		Name: "queued", Default: 0.5, Unit: quantity.Ratio,
@@ -103,8 +103,8 @@ func runFewConnections(p *check.Pass) error {
 	return nil
 }
 
-// lentOf is how many of the target's connections to a database are in a transaction at any moment, at which nothing is
-// asked: a pooler has lent them to clients, and can give them to nobody else.
+// lentOf returns how many of the target's connections to a database are, at any moment, in a transaction that asks
+// nothing: a pooler has lent them to clients, and can give them to nobody else.
 func lentOf(p *check.Pass) quantity.Value {
 	seconds := 0.0
 	for _, s := range p.Gauge(metric.DatabaseSessionTime) {
@@ -128,7 +128,8 @@ func lentToClients(f *check.Finding, lent quantity.Value) {
 	})
 }
 
-// openOf gives the target's connections to destinations that it asks, and the destination that it asks most.
+// openOf returns the number of the target's connections to destinations that it asks, and the destination that it
+// asks most.
 func openOf(p *check.Pass) (open quantity.Value, most string) {
 	n, largest := 0.0, 0.0
 	paths := evidence.ClientPaths(p)
@@ -150,7 +151,7 @@ func openOf(p *check.Pass) (open quantity.Value, most string) {
 	return quantity.Of("connections to what it asks, mean", n, quantity.Connections), most
 }
 
-// queueOf gives the place where threads wait most for each other, without those that stood there all the time.
+// queueOf returns the place where threads wait most for each other, without those that stood there all the time.
 func queueOf(l *ledger.Ledger) (at ledger.Place) {
 	most := 0.0
 	for _, pool := range l.Pools {
@@ -163,7 +164,7 @@ func queueOf(l *ledger.Ledger) (at ledger.Place) {
 	return at
 }
 
-// computes is how many CPUs the target's threads use or wait for.
+// computes returns how many CPUs the target's threads use or wait for.
 func computes(l *ledger.Ledger) quantity.Value {
 	return quantity.Of("CPUs that its threads use or wait for", l.Computing()/max(l.Window, 1), quantity.CPUs)
 }

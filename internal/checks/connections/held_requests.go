@@ -18,12 +18,12 @@ var (
 	paramHeldRequest = evidence.RequestSeconds()
 	paramHeldLock    = &check.Param{
 		Name: "lock", Default: 0.02, Unit: quantity.Seconds,
-		Why: "that a request takes, where a lock or a pool of the program's own is known to be what most wait for: " +
-			"that is no design, whatever it takes, and a mean of less comes from a few requests at a time",
+		Why: "that a request takes, where most are known to wait for a lock or a pool of the program's own: that is " +
+			"no design, whatever it takes, and a mean of less comes from a few requests at a time",
 	}
 	paramHeldShare = &check.Param{
 		Name: "held", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the time of requests: where most of it is work or a wait that is seen, other checks tell of it",
+		Why: "of the time of requests: where most of it is work or a visible wait, other checks report it",
 	}
 	paramHeldTakers = &check.Param{
 		Name: "takers", Default: 0.2, Unit: quantity.Threads,
@@ -147,8 +147,8 @@ func runHeldRequests(p *check.Pass) error {
 	return nil
 }
 
-// heldByCPU is how full the fullest is of what requests may wait for: a thread, an interpreter that runs one thread at
-// a time, or all CPUs that the target may use.
+// heldByCPU returns how full the fullest resource is for which requests may wait: a thread, an interpreter that runs
+// one thread at a time, or all CPUs that the target may use.
 func heldByCPU(p *check.Pass) quantity.Value {
 	one := quantity.Of("a CPU", 1, quantity.CPUs)
 	full := quantity.Of("running or ready to", 0, quantity.CPUs).Per(one).
@@ -170,7 +170,7 @@ func heldByCPU(p *check.Pass) quantity.Value {
 	return full
 }
 
-// heldByWhat makes it a warning where no thread is there to take a request, or else where timers send the answers.
+// heldByWhat makes it a warning if no thread is there to take a request, or else if timers send the answers.
 func heldByWhat(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, stand string, f *check.Finding) {
 	blockedLoop(p, l, h, f)
 	if f.Severity == check.Info {
@@ -178,10 +178,10 @@ func heldByWhat(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, stand 
 	}
 }
 
-// blockedLoop makes it a warning where nobody is there to take a request.
+// blockedLoop makes it a warning if no thread is there to take a request.
 func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *check.Finding) {
 	takes := func(at ledger.Place) bool {
-		return at.Part == ledger.Events || at.Part == ledger.Request && at.On != "" // of no address is a local socket
+		return at.Part == ledger.Events || at.Part == ledger.Request && at.On != "" // a local socket has no address
 	}
 	takers, others, at := standing(l, takes)
 	if loops := scriptLoops(p); len(loops) > 0 {
@@ -192,7 +192,7 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	} else if n := bystanders(p, l.Window); n.Number() > 0 {
 		takers = takers.Minus(n).Named("threads that wait for the next request or event, and take some, mean")
 	}
-	if w, err := evidence.WaitingOf(p); err == nil && w.IsJava() { // which has a dozen threads of its own
+	if w, err := evidence.WaitingOf(p); err == nil && w.IsJava() { // a JVM has a dozen threads of its own
 		others = w.WithWork()
 	}
 	if !takers.Below(p.Param(paramHeldTakers)) || others.Number() <= 0 ||
@@ -219,13 +219,13 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	}
 }
 
-// blockingReads are servers whose clients wait in them for what comes next, and have an empty answer after a second or
-// some: BRPOP of Sidekiq and Celery, getMore and hello of MongoDB.
+// blockingReads lists servers in which clients wait for what comes next, and get an empty answer after a second or a
+// few: BRPOP of Sidekiq and Celery, getMore and hello of MongoDB.
 var blockingReads = []string{"redis-server", "valkey-server", "keydb-server", "beanstalkd", "mongod", "mongos"}
 
-// heldByTimer makes it a warning where the program's timers send the answers, and requests end in the window. stand
-// says where they wait, if that is known. Profiles of Java and Go tell what waits for a timer, in the program's own
-// terms, and there consumers of Kafka and NATS poll for half a second and more.
+// heldByTimer makes it a warning if the program's timers send the answers and requests end in the window. stand says
+// where they wait, if that is known. Java and Go are left out: their profiles show what waits for a timer, in the
+// program's own terms, and their consumers of Kafka and NATS poll for half a second and more.
 func heldByTimer(p *check.Pass, h evidence.HeldRequests, stand string, f *check.Finding) {
 	if slices.Contains(blockingReads, p.Meta.Target.Name) || evidence.TargetIsJVM(p) || evidence.TargetIsGo(p) {
 		return
@@ -243,7 +243,7 @@ func heldByTimer(p *check.Pass, h evidence.HeldRequests, stand string, f *check.
 	f.Summary = fmt.Sprintf("%s in progress at any moment; each takes %s and more, and %s of the answers are sent as "+
 		"a timer of the program fires: it lets requests wait for a time that it has set%s", h.InProgress.Text(),
 		h.Each.Text(), atTimer.Text(), stand)
-	if p.Meta.Target.Name != "nginx" { // which has no such code
+	if p.Meta.Target.Name != "nginx" { // nginx has no such code
 		f.Remedies[0].Action = "find the delay in the code (a sleep, a pause before the next try, an injected " +
 			"fault), or the rate limit: " + f.Remedies[0].Action
 	}
@@ -251,11 +251,12 @@ func heldByTimer(p *check.Pass, h evidence.HeldRequests, stand string, f *check.
 	f.Disproof = "clients wait by design: long polls that end within seconds"
 }
 
-// aPool is from where on threads that wait are no longer one that serves all: with two, more of them would do as well.
+// aPool is the number of waiting threads from which on they are no longer one that serves all: with two, more of them
+// would do as well.
 const aPool = 2
 
-// scriptLoops are the threads that run the scripts of Node.js: the first of each process. Its others wait for work of
-// the runtime, at places of their own.
+// scriptLoops returns the threads that run the scripts of Node.js: the first of each process. The others wait for
+// work of the runtime, at places of their own.
 func scriptLoops(p *check.Pass) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range p.Info(metric.ScriptRuntime) {
@@ -266,10 +267,10 @@ func scriptLoops(p *check.Pass) map[string]bool {
 	return out
 }
 
-// takesOf are the words of thread_state_seconds for a thread that takes the next request or event.
+// takesOf lists the words that thread_state_seconds has for a thread that takes the next request or event.
 var takesOf = []string{"events", "request", "client"}
 
-// standingOf is standing of some threads.
+// standingOf is standing for some threads only.
 func standingOf(
 	p *check.Pass, window float64, threads map[string]bool,
 ) (takers, others quantity.Value, at ledger.Place) {
@@ -295,8 +296,8 @@ func standingOf(
 		quantity.Of("event loops that stand elsewhere, mean", elsewhere/window, quantity.Threads), at
 }
 
-// loopsInside is how long event loops wait in a loop of their own within a handler, as for a child process (execSync):
-// for events, as it seems without their stack. In seconds, with the system call.
+// loopsInside returns how many seconds event loops wait in a loop of their own within a handler, as for a child
+// process (execSync), and the system call. Without their stacks they seem to wait for events.
 func loopsInside(p *check.Pass, threads map[string]bool) (seconds float64, call string) {
 	prof, ok := p.Ranked(stacks.ScriptWall)
 	if !ok {
@@ -313,13 +314,13 @@ func loopsInside(p *check.Pass, threads map[string]bool) (seconds float64, call 
 	return seconds, call
 }
 
-// fewTurns is how many requests, and waits of the busiest thread, there are to a wait of a thread that takes no
-// requests: one that a runtime keeps for itself wakes up a few times a minute. Of many workers that share the requests
-// each has few, too, but none has many more.
+// fewTurns is the ratio by which a thread counts as taking no requests: there are so many requests, and so many waits
+// of the busiest thread, for each of its waits. A thread that a runtime keeps for itself wakes up a few times a
+// minute. Workers that share the requests have few waits, too, but then none has many more.
 const fewTurns = 20
 
-// bystanders are the threads that stand where requests are taken, and take none, as that of a JVM which waits for
-// tools.
+// bystanders returns the mean number of threads that stand where requests are taken and take none, such as the thread
+// of a JVM that waits for tools.
 func bystanders(p *check.Pass, window float64) quantity.Value {
 	switches, still, most := map[string]float64{}, map[string]bool{}, 0.0
 	for _, s := range p.Counter(metric.ThreadSwitches, "kind", "voluntary") {
@@ -329,7 +330,7 @@ func bystanders(p *check.Pass, window float64) quantity.Value {
 		}
 	}
 	for _, s := range p.Gauge(metric.ThreadStillTime) {
-		still[s.Label("tid")] = true // such are left out already
+		still[s.Label("tid")] = true // these are left out already
 	}
 	requests, seconds := evidence.RequestsAtMost(p).Number(), 0.0
 	for _, s := range p.Gauge(metric.ThreadStateTime) {
@@ -342,8 +343,8 @@ func bystanders(p *check.Pass, window float64) quantity.Value {
 	return quantity.Of("threads of these that wait far less often than requests come", seconds/window, quantity.Threads)
 }
 
-// standing is how many threads stand where they take the next request, how many elsewhere, and where most of those do,
-// without those that stood at one place all the time and did not run once.
+// standing returns how many threads stand where they take the next request, how many stand elsewhere, and where most
+// of the latter do. It leaves out threads that stood at one place all the time and did not run once.
 func standing(l *ledger.Ledger, takes func(ledger.Place) bool) (takers, others quantity.Value, at ledger.Place) {
 	taking, elsewhere, most := 0.0, 0.0, 0.0
 	for _, pool := range l.Pools {
@@ -388,8 +389,8 @@ func heldFinding(p *check.Pass, h evidence.HeldRequests) check.Finding {
 	}
 }
 
-// heldWhere says where to look for what holds requests back. nginx delays what is over a rate and within the burst
-// (ngx_http_limit_req_module), and logs that it does at the level of a warning; what is over limit_rate it sends later.
+// heldWhere says where to look for what holds requests back. nginx delays requests above a rate and within the burst
+// (ngx_http_limit_req_module), and logs that as a warning; it sends later what exceeds limit_rate.
 func heldWhere(program string) string {
 	if program == "nginx" {
 		return "look for limit_rate, and for limit_req with a burst and without nodelay (nginx -T; its error log has " +
@@ -403,7 +404,7 @@ func heldWhere(program string) string {
 	return where
 }
 
-// hardly is from how many threads or connections on, at any moment, they are worth a number.
+// hardly is the number of threads or connections, at any moment, from which on they are worth a number.
 const hardly = 0.05
 
 func workText(works quantity.Value) string {

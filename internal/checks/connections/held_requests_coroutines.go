@@ -12,26 +12,26 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// byNobodysDesign are what coroutines wait for that no long poll does: one of the program's own, which others have, or
-// a time that it has set itself. The text says what they do.
+// byNobodysDesign holds the waits of coroutines that no long poll has: for something of the program's own that others
+// hold, or for a time that it has set itself. The text says what they do.
 var byNobodysDesign = map[hotcode.Wait]string{
 	hotcode.ForLock: "wait for a lock", hotcode.ForPool: "wait for a connection or a turn that others have",
 	hotcode.ForQueue: "wait for room in a queue", hotcode.ForSleep: "sleep",
 }
 
-// heldCoroutines says in which coroutines of Python, or async functions of Node.js, the requests are that wait in an
-// event loop, and makes it a warning where most of them are in the program's own hand. waiting is how many are. Where
-// they may wait by design, stand says where.
+// heldCoroutines names the coroutines of Python, or async functions of Node.js, in which requests wait in an event
+// loop. It makes it a warning if most of them wait for something in the program's own hand; waiting is how many do.
+// If they may wait by design, stand says where.
 func heldCoroutines(
 	p *check.Pass, h evidence.HeldRequests, f *check.Finding,
 ) (waiting float64, stand string, ok bool) {
 	w, err := evidence.CoroutinesOf(p)
-	if err != nil { // it is neither of them, or has none
+	if err != nil { // it is neither Python nor Node.js, or has no coroutines
 		return 0, "", false
 	}
 	hits := map[hotcode.Wait][]evidence.Hit{}
 	for _, s := range w.Samples {
-		wait, at := w.Waits.Blocked(s) // whether they have work the connections tell
+		wait, at := w.Waits.Blocked(s) // the connections tell whether they have work
 		hits[wait] = append(hits[wait], evidence.Hit{Sample: s, At: at})
 	}
 	own := maps.Clone(hits)
@@ -64,14 +64,15 @@ func heldCoroutines(
 	return n.Number(), "", true
 }
 
-// mayBePolls reports whether most of the requests that sleep do so for longer than one looked: polls and heartbeats do,
-// and who waits for an answer has given up by then.
+// mayBePolls reports whether most of the requests that sleep do so for longer than the window: polls and heartbeats
+// do, and a client that waits for an answer has given up by then.
 func mayBePolls(p *check.Pass, asleep quantity.Value) bool {
 	ended, known := evidence.EndedRequests(p)
 	return known && ended.Number() < p.Param(paramHeldShare).Number()*asleep.Number()
 }
 
-// whereMostStand says where most of the requests are that may wait by design; nothing where they are in many places.
+// whereMostStand says where most of the requests stand that may wait by design; it is empty if they are in many
+// places.
 func whereMostStand(
 	p *check.Pass, w *evidence.Waiting, h evidence.HeldRequests, hits map[hotcode.Wait][]evidence.Hit,
 ) string {
@@ -89,9 +90,9 @@ func whereMostStand(
 	return fmt.Sprintf("; %s stand at %s", n.Text(), at.Name())
 }
 
-// awaits gives who awaits whom where most wait, from the innermost on.
+// awaits returns who awaits whom where most wait, innermost first.
 func awaits(w *evidence.Waiting, at *evidence.Culprit, hits []evidence.Hit) string {
-	const longest = 6 // of the outermost the reader has enough
+	const longest = 6 // the outermost add little for the reader
 	var most []string
 	heaviest := int64(0)
 	for _, h := range hits {
@@ -100,7 +101,7 @@ func awaits(w *evidence.Waiting, at *evidence.Culprit, hits []evidence.Hit) stri
 		for _, i := range h.Sample.Stack[:min(len(h.Sample.Stack), longest)] {
 			name := hotcode.ReadableName(w.Frames[i])
 			here = here || name == at.Method
-			name, _, _ = strings.Cut(name, " (") // its file
+			name, _, _ = strings.Cut(name, " (") // without its file
 			names = append(names, name)
 		}
 		if here && h.Sample.Value > heaviest {
@@ -110,7 +111,7 @@ func awaits(w *evidence.Waiting, at *evidence.Culprit, hits []evidence.Hit) stri
 	return strings.Join(most, " ← ")
 }
 
-// others say where coroutines stand for what may be by design.
+// others says where coroutines stand that may wait by design.
 func others(w *evidence.Waiting, hits map[hotcode.Wait][]evidence.Hit) (out []string) {
 	for _, wait := range slices.Sorted(maps.Keys(hits)) {
 		if wait == hotcode.Idle || wait == hotcode.NotWaiting {
@@ -123,14 +124,14 @@ func others(w *evidence.Waiting, hits map[hotcode.Wait][]evidence.Hit) (out []st
 	return out
 }
 
-// coroutines is how many do so at any moment.
+// coroutines returns how many of them do so at any moment.
 func coroutines(w *evidence.Waiting, what string, hits []evidence.Hit) quantity.Value {
 	name := coroutineName(w)
 	label := name + " that " + what + ", mean"
 	return w.Threads(label, evidence.Weigh(hits).Value).As(quantity.Unit(name)).Named("%s", label)
 }
 
-// coroutineName is what people call the samples of the profile.
+// coroutineName returns what people call the samples of the profile.
 func coroutineName(w *evidence.Waiting) string {
 	for _, f := range w.Frames {
 		switch {

@@ -104,7 +104,7 @@ func exhaustionFinding(p *check.Pass, r evidence.PortRange, l evidence.PortLoad)
 	return f
 }
 
-// portOwners names who holds the ports, where sockets that have an owner do, and who opens them.
+// portOwners names who holds the ports, if sockets with an owner hold most of them, and who opens them.
 func portOwners(l evidence.PortLoad, p *check.Pass) []string {
 	live := l.Path.Live(l.At)
 	if held := heldBy(p, l.Path, live); held != "" && 2*live > l.Used.Number() {
@@ -116,7 +116,7 @@ func portOwners(l evidence.PortLoad, p *check.Pass) []string {
 	return []string{evidence.OwnersOf(p, l.Path.Destination)}
 }
 
-// dominantState is the state most of the ports are held in.
+// dominantState returns the state that holds most of the ports.
 func dominantState(l evidence.PortLoad) string {
 	state, most := "", 0.0
 	for _, s := range tcpStates {
@@ -127,7 +127,7 @@ func dominantState(l evidence.PortLoad) string {
 	return state
 }
 
-// portStates are the sockets by state at the peak.
+// portStates returns the sockets by state at the peak.
 func portStates(l evidence.PortLoad) []quantity.Value {
 	var out []quantity.Value
 	for _, s := range tcpStates {
@@ -138,7 +138,7 @@ func portStates(l evidence.PortLoad) []quantity.Value {
 	return out
 }
 
-// tcpStates are the client side's states, the commonest first.
+// tcpStates lists the client side's states, the commonest first.
 var tcpStates = []string{
 	evidence.TimeWait, evidence.Established, evidence.SynSent, evidence.CloseWait, "FIN_WAIT1",
 	"FIN_WAIT2", "LAST_ACK", "CLOSING", "SYN_RECV",
@@ -170,8 +170,8 @@ func exhaustionRemedies(p *check.Pass, r evidence.PortRange, l evidence.PortLoad
 	return append(out, evidence.MorePairsRemedy(r.Usable))
 }
 
-// heldBy says who holds the sockets of a path that are more than a TIME_WAIT, and how many: who connects in the window
-// may be a victim of who has connected before. Empty when nobody was seen to.
+// heldBy says who holds the sockets of a path, except those in TIME_WAIT, and how many: a process that connects in
+// the window may be a victim of one that connected before. It is empty when no holder was seen.
 func heldBy(p *check.Pass, c *evidence.ClientPath, live float64) string {
 	list := evidence.HoldersOf(p, c.Destination)
 	known := 0.0
@@ -179,7 +179,8 @@ func heldBy(p *check.Pass, c *evidence.ClientPath, live float64) string {
 		known += h.Sockets
 	}
 	of := fmt.Sprintf("of the %.0f looked at", known)
-	// most were, so that it is a count and not a sample; one that connects all the time is seen with some more or fewer
+	// most were looked at, so it is a count and not a sample; of a process that keeps connecting a few more or fewer
+	// are seen
 	if 2*known > live {
 		of = "sockets"
 	}

@@ -70,7 +70,7 @@ func runNagle(p *check.Pass) error {
 	return nil
 }
 
-// nagleOf looks at one listener or destination, and says whether anything was held there at any time.
+// nagleOf looks at one listener or destination, and reports whether anything was held back there at any time.
 func nagleOf(p *check.Pass, s recording.GaugeSeries, subject check.Subject, connections float64) bool {
 	seen := 0.0
 	for _, point := range s.Points {

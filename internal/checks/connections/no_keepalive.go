@@ -49,8 +49,7 @@ var (
 	}
 	paramKeepaliveOpening = &check.Param{
 		Name: "opening", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the waits for the network, of a program that serves nobody: below half, what it asks for is more " +
-			"of it",
+		Why: "of the network waits of a program that serves nobody: below half, its requests have more of them",
 	}
 	paramKeepaliveRequest = evidence.RequestSeconds()
 	paramKeepaliveBusy    = &check.Param{
@@ -144,8 +143,8 @@ func runNoKeepalive(p *check.Pass) error {
 	return nil
 }
 
-// accuse reports each destination to which processes open connections for about one request each, and names these. A
-// process that keeps its connections is not among them.
+// accuse reports each destination to which processes open connections for about one request each, and names the
+// processes. One that keeps its connections is not among them.
 func accuse(p *check.Pass) {
 	_, window := evidence.FlowSpan(p)
 	slow := openingOf(p)
@@ -200,8 +199,8 @@ func accuse(p *check.Pass) {
 	}
 }
 
-// tellHandshake makes it a warning that the handshake is much of the time for which a connection is open. Where the
-// destination answers at once, the other round trips are of the same line.
+// tellHandshake warns that the handshake is much of the time for which a connection is open. If the destination
+// answers at once, the line takes the other round trips, too.
 func tellHandshake(p *check.Pass, f *check.Finding, flow *evidence.ClientFlow, handshake, turns quantity.Value) {
 	f.Severity = check.Warning
 	f.Evidence = append(f.Evidence, handshake)
@@ -215,21 +214,21 @@ func tellHandshake(p *check.Pass, f *check.Finding, flow *evidence.ClientFlow, h
 	}
 }
 
-// aLogin is the requests of a connection from which on some of them were no request: a mean of 1.5 is two of half of
-// the connections.
+// aLogin is the mean number of requests per connection above which some of them were no request but TLS or a login:
+// 1.5 means two on half of the connections.
 const aLogin = 1.5
 
-// An opening is that threads wait while connections to a destination are opened or closed, for several round trips
-// where TLS and a login follow the handshake.
+// An opening describes threads that wait while connections to a destination are opened or closed, for several round
+// trips if TLS and a login follow the handshake.
 type opening struct {
 	destination string         // to which the target opens most
-	threads     quantity.Value // that wait so, mean
-	network     quantity.Value // threads that wait for the network, these with them
+	threads     quantity.Value // that wait like this, mean
+	network     quantity.Value // threads that wait for the network, including these
 	share       quantity.Value // of these
 }
 
-// openingOf finds that requests wait so for most of their time, and of a program that serves nobody its threads; nil
-// where they do not.
+// openingOf returns the opening for which requests wait most of their time, or the threads of a program that serves
+// nobody; it is nil if they do not.
 func openingOf(p *check.Pass) *opening {
 	flows := slices.DeleteFunc(evidence.ClientFlows(p), func(f evidence.ClientFlow) bool {
 		return !evidence.OfTarget(p, f.Destination)
@@ -256,8 +255,8 @@ func openingOf(p *check.Pass) *opening {
 	return o
 }
 
-// overLine reports whether requests wait for the network for most of their time, to open and close connections for most
-// of that, and the destination answers at once: the other round trips are of the same line.
+// overLine reports whether requests wait for the network most of their time, most of that to open and close
+// connections, and the destination answers at once: then the line takes the other round trips, too.
 func (o *opening) overLine(p *check.Pass) bool {
 	_, ok := evidence.AnswersAtOnce(p, o.destination)
 	return ok && o.share.AtLeast(p.Param(paramKeepaliveOpening)) &&
@@ -284,8 +283,8 @@ func (o *opening) tell(p *check.Pass, f *check.Finding) {
 	evidence.WithoutThreads(p, f, o.threads.Number())
 }
 
-// handshakeShare is how much of the time for which connections are open is a round trip for their handshake. waits is
-// false where it is little, or hardly one is open. Handshakes that took longer lost a SYN or met a full queue.
+// handshakeShare returns the share of a connection's life that the round trip of its handshake takes. waits is false
+// if the share is small, or hardly a connection is open. Handshakes that took longer lost a SYN or met a full queue.
 func handshakeShare(p *check.Pass, f evidence.ClientFlow) (share quantity.Value, waits bool) {
 	trip := f.Handshake()
 	if rtt, ok := evidence.DestinationRTT(p, f.Destination); ok && rtt.Below(trip) {
@@ -335,7 +334,7 @@ func nameShortLived(p *check.Pass, f *check.Finding) {
 	f.Subject = evidence.NetNSSubject(p)
 }
 
-// topDestination gives the destination with most of what is counted, its number and that of all.
+// topDestination returns the destination with most of what is counted, its number and that of all.
 func topDestination(paths []*evidence.ClientPath, of func(c *evidence.ClientPath) float64) (top string, n,
 	all float64,
 ) {
@@ -387,8 +386,8 @@ func keepaliveRemedies(rate quantity.Value) []check.Remedy {
 	}}
 }
 
-// singleRequests tells that the connections that ended had hardly more than one request each. With few that ended,
-// those that were opened tell: a pool opens few.
+// singleRequests reports whether the connections that ended had hardly more than one request each. Where few ended,
+// the number opened decides: a pool opens few.
 func singleRequests(f evidence.ClientFlow, most quantity.Value) bool {
 	if f.Closed == 0 {
 		return false

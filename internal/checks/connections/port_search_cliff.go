@@ -164,11 +164,12 @@ func timedCliff(p *check.Pass, f check.Finding, r evidence.PortRange, l evidence
 	p.Report(f)
 }
 
-// searchFunctions are the search for a local port (net/ipv4/inet_hashtables.c, net/ipv6/inet6_hashtables.c).
+// searchFunctions lists the functions that search for a local port (net/ipv4/inet_hashtables.c,
+// net/ipv6/inet6_hashtables.c).
 var searchFunctions = []string{"__inet_hash_connect", "__inet_check_established", "__inet6_check_established"}
 
-// searchCPU gives the CPU time that a connect spends in the search, of all connects of the host whose search was seen
-// to begin and end; ok is false when either is not measured.
+// searchCPU returns the CPU time that a connect spends in the search, over all connects of the host whose search was
+// seen to begin and end; ok is false when either is not measured.
 func searchCPU(p *check.Pass) (cpu quantity.Value, ok bool) {
 	h, ok := hotcode.HostOf(p.Recording)
 	began, window := evidence.FlowSpan(p)
@@ -222,8 +223,8 @@ func cliffFinding(p *check.Pass, r evidence.PortRange, l evidence.PortLoad, open
 	return f
 }
 
-// cliffEffect is the system share of the busy time, of the host or of a process seen connecting there if that is
-// larger.
+// cliffEffect returns the system share of the busy time: that of the host, or of a process seen connecting there if
+// it is larger.
 func cliffEffect(p *check.Pass, l evidence.PortLoad) (bool, quantity.Value) {
 	_, all, err := evidence.CPUTimes(p)
 	if err != nil || all.Busy().Number() == 0 {
@@ -236,8 +237,8 @@ func cliffEffect(p *check.Pass, l evidence.PortLoad) (bool, quantity.Value) {
 	return all.Load().AtLeast(p.Param(paramCliffBusy)) && share.AtLeast(p.Param(paramCliffSystem)), share
 }
 
-// ownerMinCPU is the CPU seconds in the window below which a process's split is a handful of ticks (10 ms each at
-// most).
+// ownerMinCPU is the CPU time in the window, in seconds, below which a process's split is a handful of ticks (10 ms
+// each at most).
 const ownerMinCPU = 0.5
 
 func ownerSystemShare(p *check.Pass, destination string) (quantity.Value, bool) {
@@ -263,9 +264,9 @@ func ownerSystemShare(p *check.Pass, destination string) (quantity.Value, bool) 
 		Named("system share of the connecting processes' CPU time"), true
 }
 
-// portSearch gives how long a connect to a destination searched for a local port on average, and how many threads were
-// at it at any moment; ok is false when none was measured. It is time on the wall: on a crowded host, waiting for a CPU
-// is in it.
+// portSearch returns how long a connect to a destination searched for a local port on average, and how many threads
+// were searching at any moment; ok is false when none was measured. It is wall-clock time: on a crowded host it
+// includes waiting for a CPU.
 func portSearch(p *check.Pass, destination string) (mean, threads quantity.Value, ok bool) {
 	n, spent := evidence.FlowRise(p, metric.PortSearches, destination),
 		evidence.FlowRise(p, metric.PortSearchSeconds, destination)

@@ -114,7 +114,7 @@ func reportGivenUp(p *check.Pass, f evidence.ClientFlow, n, window quantity.Valu
 	p.Report(out)
 }
 
-// askedAgain gives the connections that the target opens for each request to itself, where these are more than one.
+// askedAgain returns how many connections the target opens for each request to itself, if that is more than one.
 func askedAgain(p *check.Pass, f evidence.ClientFlow, window quantity.Value) (again quantity.Value, ok bool) {
 	requests := evidence.RequestsAtMost(p)
 	if requests.Number() <= 0 {

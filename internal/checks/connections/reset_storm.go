@@ -20,7 +20,7 @@ var (
 	}
 	paramResetConnections = &check.Param{
 		Name: "connections", Default: 50, Unit: quantity.Connections,
-		Why: "of fewer, two or three resets are already 5 %",
+		Why: "in fewer, two or three resets are already 5 %",
 	}
 )
 
@@ -114,7 +114,7 @@ func runResetStorm(p *check.Pass) error {
 	return nil
 }
 
-// unansweredResets counts the resets that a request lost its answer by; known is false without BPF programs.
+// unansweredResets counts the resets by which a request lost its answer; known is false without BPF programs.
 func unansweredResets(p *check.Pass, f *check.Finding) (n quantity.Value, known bool) {
 	if !evidence.FlowsSeen(p) || !p.Recorded(metric.ResetsUnanswered) {
 		return n, false

@@ -23,8 +23,8 @@ var (
 	}
 	paramRetransRepeats = &check.Param{
 		Name: "repeats", Default: 30, Unit: quantity.Segments,
-		Why: "or so many are enough, of however few: a connection to a peer that is gone repeats six times in 10 s " +
-			"(at 0.2, 0.4, 0.8 … s), so that it takes five of those",
+		Why: "or this many, of however few: a connection to a peer that is gone repeats six times in 10 s " +
+			"(at 0.2, 0.4, 0.8 … s), so it takes five of those",
 	}
 	paramRetransOwn = &check.Param{
 		Name: "own", Default: 0.5, Unit: quantity.Ratio,
@@ -164,11 +164,11 @@ func nameLossyDestination(p *check.Pass, f *check.Finding, data quantity.Value) 
 	}
 }
 
-// leastTimeout is how long a segment waits until it is sent again without other news, in seconds (TCP_RTO_MIN in
-// include/net/tcp.h): exchanges of a few segments have none.
+// leastTimeout is the least time, in seconds, after which a segment without other news is retransmitted (TCP_RTO_MIN
+// in include/net/tcp.h): exchanges of a few segments have no other news.
 const leastTimeout = 0.2
 
-// delaysAnswers says how much of the wait for a destination's answers the repeats are.
+// delaysAnswers adds how much of the wait for a destination's answers is due to the repeats.
 func delaysAnswers(p *check.Pass, f *check.Finding, destination string, repeats float64) {
 	waits := evidence.Asking(p, destination) * p.Meta.Duration
 	if waits <= 0 {

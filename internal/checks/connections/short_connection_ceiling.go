@@ -110,8 +110,8 @@ func ceilingSummary(c evidence.Ceiling) string {
 	return s + fmt.Sprintf("; levels off at %.0f of %.0f ports", v.Number(), c.Usable.Number())
 }
 
-// ceilingForecast is when the range will be full at the measured rate, or, below the ceiling, how many ports TIME_WAIT
-// will come to hold. With reuse the ports in TIME_WAIT say nothing, and there is none.
+// ceilingForecast returns when the range will be full at the measured rate, or, below the ceiling, how many ports
+// TIME_WAIT will come to hold. With reuse there is no forecast: the ports in TIME_WAIT then say nothing.
 func ceilingForecast(c evidence.Ceiling) (quantity.Value, bool) {
 	growth := c.Path.Slope(c.Path.Count(evidence.TimeWait))
 	if c.Full || c.Reuse || growth <= 0 {

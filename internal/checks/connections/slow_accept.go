@@ -45,11 +45,11 @@ Measured: the length of the accept queue at each look, and how many connections
 were established in the window. The one over the other is how long a connection
 waits at least (Little's law); at a socket of AF_UNIX each client is known, and
 for how long it was seen to wait. The threads' states tell that the program
-neither runs nor waits for a CPU meanwhile, and that no interpreter is full which
-runs one thread at a time. It is critical where the queue overflows.
+neither runs nor waits for a CPU meanwhile, and that no interpreter that runs
+one thread at a time is full. It is critical where the queue overflows.
 
 Fix: more workers or connections (pm.max_children, workers, -c, maxconn), or
-make that faster for which the workers wait. Won't help: a longer backlog; more
+speed up what the workers wait for. Won't help: a longer backlog; more
 clients wait then, and longer. Disproof: Recv-Q of ss -ltn, or ss -lx, is 0 at most looks.`,
 	URL:   "https://man7.org/linux/man-pages/man2/listen.2.html",
 	Needs: []metric.Metric{metric.ListenerQueue},
@@ -140,7 +140,7 @@ func meanwhile(p *check.Pass, l *ledger.Ledger, work *ledger.Pool, f *check.Find
 }
 
 // keptByIdle says what holds back a program without work: its workers, if each of them keeps a connection on which
-// nobody asks, else a limit of its own. None of them can be waiting to accept, as there always is what to accept.
+// nobody asks, else a limit of its own. No worker can be waiting to accept, as there is always something to accept.
 func keptByIdle(l *ledger.Ledger, f *check.Finding) {
 	for _, pool := range l.Pools {
 		workers := quantity.Of("waited for the next request of a client", pool.Parts[ledger.Request], quantity.Seconds).
@@ -163,7 +163,7 @@ func keptByIdle(l *ledger.Ledger, f *check.Finding) {
 	f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections")
 }
 
-// refused makes it critical where connections are refused now. At a full socket of AF_UNIX connect() fails, or blocks.
+// refused makes it critical if connections are refused now. On a full socket of AF_UNIX connect() fails or blocks.
 func refused(p *check.Pass, f *check.Finding, address string) {
 	for _, l := range evidence.UnixListeners(p) {
 		if l.Address != address {
@@ -193,9 +193,9 @@ func ownerOf(p *check.Pass, address string) string {
 	return evidence.Listener{}.Owner()
 }
 
-// acceptWait is how long a connection waits to be accepted, at least: no more were accepted than were established in
-// the network namespace. It is the window where none was. Of a socket of AF_UNIX it is for how long one was seen to
-// wait.
+// acceptWait returns how long a connection waits to be accepted, at least: no more were accepted than were
+// established in the network namespace. It returns the window if none was. For a socket of AF_UNIX it returns for how
+// long one was seen to wait.
 func acceptWait(p *check.Pass, address string, queue, window quantity.Value) quantity.Value {
 	const wait = "time that a connection waits to be accepted, at least"
 	if oldest := p.Gauge(metric.UnixOldest, "listener", address); len(oldest) > 0 {
@@ -208,8 +208,8 @@ func acceptWait(p *check.Pass, address string, queue, window quantity.Value) qua
 	return queue.Per(opened.Rate()).Named(wait)
 }
 
-// busyShare is the part of the threads' time with work in which they run or wait for a CPU, and the pool with most
-// work; nil where nobody has any.
+// busyShare returns the part of the threads' time with work in which they run or wait for a CPU, and the pool with
+// most work, which is nil if none has any.
 func busyShare(l *ledger.Ledger) (share quantity.Value, most *ledger.Pool) {
 	busy, work := l.Computing(), l.Working()
 	for _, pool := range l.Pools {
@@ -225,5 +225,6 @@ func busyShare(l *ledger.Ledger) (share quantity.Value, most *ledger.Pool) {
 		Named("of the time with work of all threads"), most
 }
 
-// workShown is the share of a pool's time with work from which on it is said what for: less is the odd request.
+// workShown is the least share of a pool's time, spent with work, at which the work is named: less is the odd
+// request.
 const workShown = 0.1

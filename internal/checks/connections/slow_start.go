@@ -13,8 +13,7 @@ import (
 var (
 	slowStartEnded = &check.Param{
 		Name: "connections", Default: 10, Unit: quantity.Connections,
-		Why: "a mean over fewer is not known well, and who connects so seldom has nothing to gain from keeping " +
-			"connections",
+		Why: "a mean over fewer is not known well, and keeping so few connections gains nothing",
 	}
 	slowStartSingle = &check.Param{
 		Name: "single", Default: 1.5, Unit: "requests/connections",
@@ -22,8 +21,7 @@ var (
 	}
 	slowStartRounds = &check.Param{
 		Name: "round-trips", Default: 2, Unit: "round trips",
-		Why: "up to two round trips (30 segments, 43 kB) little can be gained but the handshake, of which " +
-			"no-keepalive speaks",
+		Why: "up to two round trips (30 segments, 43 kB) little can be gained but the handshake: see no-keepalive",
 	}
 	slowStartShare = &check.Param{
 		Name: "share", Default: 0.5, Unit: quantity.Ratio,
@@ -41,8 +39,8 @@ var (
 	}
 )
 
-// A new connection may send ten segments (RFC 6928; TCP_INIT_CWND in include/net/tcp.h) of what an Ethernet frame takes
-// with timestamps.
+// A new connection may send ten segments (RFC 6928; TCP_INIT_CWND in include/net/tcp.h), each as large as an Ethernet
+// frame takes with timestamps.
 const (
 	firstSegments  = 10
 	segmentPayload = 1448
@@ -82,7 +80,7 @@ Disproved if the second request on one connection takes as long as the first (cu
 	Run:    runSlowStart,
 }
 
-// growth of the window, on the connections to one destination that ended.
+// windowGrowth is the growth of the window on the connections to one destination that ended.
 type windowGrowth struct {
 	destination                       string
 	closed, each, life, rtt, requests quantity.Value
@@ -110,7 +108,8 @@ func runSlowStart(p *check.Pass) error {
 	return nil
 }
 
-// growthTo does the arithmetic for a destination; ok is false where too few connections ended, or the path is no path.
+// growthTo does the arithmetic for a destination; ok is false if too few connections ended, or the destination is on
+// loopback.
 func growthTo(p *check.Pass, destination string, least float64) (g windowGrowth, ok bool) {
 	closed := quantity.Of("connections that ended", evidence.FlowRise(p, metric.ConnectionsClosed, destination),
 		quantity.Connections)
@@ -148,7 +147,7 @@ func (g windowGrowth) finding() check.Finding {
 		Severity:   check.Info,
 		Confidence: check.Medium,
 		Weight:     g.share.Number(),
-		Summary: fmt.Sprintf("connections to %s live %s, of which up to %s are %.0f round trips in which their "+
+		Summary: fmt.Sprintf("connections to %s live %s; up to %s of that are %.0f round trips in which their "+
 			"window grows", g.destination,
 			g.life.Text(), g.time.Text(), g.rounds.Number()),
 		Evidence: []quantity.Value{g.share, g.rounds, g.rtt, g.each, g.life, g.requests, g.closed},

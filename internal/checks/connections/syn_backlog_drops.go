@@ -123,7 +123,7 @@ func cookieFinding(p *check.Pass, sent evidence.Growth) check.Finding {
 	return f
 }
 
-// synBacklogFacts are the settings and the listener with the most half-open connections.
+// synBacklogFacts returns the settings and the listener with the most half-open connections.
 func synBacklogFacts(p *check.Pass) []quantity.Value {
 	var out []quantity.Value
 	top := 0.0

@@ -101,7 +101,7 @@ func synFinding(p *check.Pass, again, active, passive evidence.Growth, per strin
 	over, _ := evidence.MaybeNetRise(p, metric.ListenOverflows, "")
 	waiting := waitingDestinations(p)
 	f.Notes = append(f.Notes, waiting...)
-	// Ten to one: then the counter is made of SYN-ACKs to clients that this host cannot answer for.
+	// At ten to one the counter consists of SYN-ACKs to clients that this host cannot answer for.
 	if passive.N.Number() > 10*active.N.Number() && len(waiting) == 0 && over.N.Number() == 0 {
 		f.Severity, f.Confidence = check.Info, check.Medium
 		f.Doubts = []string{"nearly all opens are accepted ones: these may be SYN-ACKs to scanners or clients that " +

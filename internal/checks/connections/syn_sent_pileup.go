@@ -111,7 +111,7 @@ func pileups(p *check.Pass) []pileup {
 	return out
 }
 
-// expected is the sockets in SYN_SENT that the connect rate and the round trip account for.
+// expected returns how many sockets in SYN_SENT the connect rate and the round trip account for.
 func (u pileup) expected(p *check.Pass) (quantity.Value, []string) {
 	var doubts []string
 	rtt, ok := evidence.DestinationRTT(p, u.destination)
@@ -123,8 +123,8 @@ func (u pileup) expected(p *check.Pass) (quantity.Value, []string) {
 		Named("sockets in SYN_SENT expected, connect rate × round trip"), doubts
 }
 
-// connectRate is the connections per second to the destination: those this side closed, or the destination's share of
-// the namespace's connect() calls by its share of client-side sockets, if that is more.
+// connectRate returns the connections per second to the destination: those this side closed, or the namespace's
+// connect() calls times the destination's share of client-side sockets, if that is more.
 func (u pileup) connectRate(p *check.Pass) quantity.Value {
 	if evidence.FlowsSeen(p) { // each connect was counted
 		_, window := evidence.FlowSpan(p)
@@ -149,7 +149,7 @@ func (u pileup) connectRate(p *check.Pass) quantity.Value {
 	return quantity.Of("connect rate", rate, "connections/s")
 }
 
-// repeating gives the sign of harm: sockets that sent their SYN again, else the namespace's counter.
+// repeating returns the sign of harm: sockets that sent their SYN again, else the namespace's counter.
 func (u pileup) repeating(p *check.Pass) (quantity.Value, bool) {
 	if p.Recorded(metric.SynSentRetrans) {
 		n := 0.0
@@ -183,7 +183,7 @@ func pileupFinding(p *check.Pass, u pileup, waiting, expected, again quantity.Va
 	}
 	if again.Unit() == quantity.Sockets && 2*again.Number() >= waiting.Number() {
 		f.Severity = check.Critical // most callers have waited a second already
-		f.Doubts = nil              // and no round trip is that long: what it was assumed to be does not matter
+		f.Doubts = nil              // no round trip is that long, so the assumed one does not matter
 	}
 	if len(f.Doubts) > 0 || again.Unit() != quantity.Sockets {
 		f.Confidence = check.Medium

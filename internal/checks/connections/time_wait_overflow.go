@@ -78,7 +78,7 @@ func runTimeWaitOverflow(p *check.Pass) error {
 	return nil
 }
 
-// bucketRemedy asks for room for what is dropped in one TIME_WAIT time, on top of what is kept.
+// bucketRemedy makes room for the sockets dropped during one TIME_WAIT, on top of the present limit.
 func bucketRemedy(p *check.Pass, limit, rate float64) check.Remedy {
 	want := limit + rate*evidence.TimeWaitSeconds
 	return check.Remedy{

@@ -37,8 +37,8 @@ var (
 	}
 )
 
-// fullHandshake are the functions that only a handshake without resumption calls: those about certificates and their
-// keys. What a resumed session does too, such as a fresh key exchange, is not among them.
+// fullHandshake matches the functions that only a handshake without resumption calls: those for certificates and
+// their keys. It leaves out what a resumed session does too, such as a fresh key exchange.
 var fullHandshake = hotcode.ParsePatterns(
 	// Go's crypto/tls, both ends, TLS 1.3 and 1.2 (handshake_server_tls13.go, handshake_client_tls13.go,
 	// handshake_server.go).
@@ -46,7 +46,8 @@ var fullHandshake = hotcode.ParsePatterns(
 	"crypto/tls.(*clientHandshakeStateTLS13).readServerCertificate",
 	"crypto/tls.(*serverHandshakeState).doFullHandshake", "crypto/tls.(*clientHandshakeState).doFullHandshake",
 	"crypto/tls.(*Conn).verifyServerCertificate",
-	// OpenSSL: the private key's work, by what libcrypto exports, since much of it keeps no frame pointer.
+	// OpenSSL: work with the private key, by functions that libcrypto exports, since much of it keeps no frame
+	// pointer.
 	"RSA_sign*", "RSA_private_encrypt", "EVP_PKEY_sign", "EVP_DigestSign", "EVP_DigestSignFinal", "ECDSA_sign*",
 	"BN_mod_exp_mont*",
 	"bn_mul_mont*", "bn_sqr*mont*", "rsaz_*", "X509_verify_cert",
@@ -160,7 +161,7 @@ func assessHandshakes(p *check.Pass, c *hotcode.CPU, opened evidence.Growth) {
 		Placebos: []string{"tickets on the server alone, with clients that throw them away"},
 		Disproof: "openssl s_client -reconnect says Reused, and the clients log resumed sessions.",
 	}
-	// What a runtime's profiler measured, crypto-handshake judges, which names the caller.
+	// crypto-handshake judges what a runtime's profiler measured: it names the caller.
 	if _, managed := p.Profile(stacks.CPU); !managed && cpus.AtLeast(p.Param(tlsBusy)) {
 		f.Severity = check.Warning
 	}
@@ -186,7 +187,7 @@ func ownFunctions(c *hotcode.CPU, set []bool) string {
 	return evidence.RankedShares(counts, all, evidence.NamedFunctions)
 }
 
-// handshakesSaturate takes the queue for the CPUs as a consequence, where there would be none without the handshakes.
+// handshakesSaturate marks the queue for the CPUs as a consequence if there would be none without the handshakes.
 func handshakesSaturate(p *check.Pass, spent quantity.Value, f *check.Finding) {
 	busy, part, ok := evidence.OfHost(p, spent)
 	if !ok {

@@ -37,9 +37,9 @@ the connection" or "too many clients", and mostly try again at once.
 Measured: each accepted connection as it ends, from the socket: no exchange (the
 lesser of the segments with data sent and received is zero), or a request that
 the server never read; the server closed first, within a second of what came
-last. PostgreSQL agrees on TLS and reads who comes before it answers with the
-error: of it connections with three exchanges at most count that it closed first, or on
-which it sent less than 256 bytes, for it greets a session with more.
+last. PostgreSQL agrees on TLS and reads who connects before it answers with the
+error: its connections with three exchanges at most count if it closed first, or sent
+less than 256 bytes on them, for it greets a session with more.
 
 Fix: raise that limit, after a look at what the connections are for: a pool of
 connections in front, or clients that keep theirs. Won't help: a longer backlog,
@@ -55,7 +55,8 @@ list, a limit of the rate, a handshake that fails; its log says so.`,
 	Run:    runTurnedAway,
 }
 
-// leastRefused is the least weight of it: who gets no answer loses all of it, which outweighs what others could win.
+// leastRefused is the least weight of the finding: a client that gets no answer loses everything, which outweighs
+// what others could win.
 const leastRefused = 0.5
 
 func runTurnedAway(p *check.Pass) error {
@@ -79,7 +80,7 @@ func runTurnedAway(p *check.Pass) error {
 		}
 		seen = append(seen, at.Port())
 		away := rise(metric.ConnectionsTurnedAway, at.Port(), "exchanges", metric.ExchangesNone)
-		if l.Comm == "postgres" { // it reads who comes first, and its clients close first
+		if l.Comm == "postgres" { // it first reads who connects, and its clients close first
 			away += rise(metric.ConnectionsTurnedAway, at.Port(), "exchanges", metric.ExchangesFew)
 		}
 		accepted := quantity.Of("connections accepted", rise(metric.Connects, at.Port()), quantity.Connections)
@@ -122,7 +123,7 @@ func reportTurnedAway(p *check.Pass, l evidence.Listener, away, accepted, window
 	})
 }
 
-// openAt is how many connections of the listener are established, mean of the looks.
+// openAt returns how many connections of the listener are established, mean of the looks.
 func openAt(p *check.Pass, address string) quantity.Value {
 	n := evidence.MeanOf(p.Gauge(metric.ListenerSockets, "listener", address, "state", evidence.Established))
 	return quantity.Of("connections open at any moment", n, quantity.Connections)

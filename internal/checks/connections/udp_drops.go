@@ -21,12 +21,12 @@ var (
 	}
 	paramUDPShare = &check.Param{
 		Name: "share", Default: 0.001, Unit: quantity.Ratio,
-		Why: "of the datagrams that came: who asks a resolver asks again after 5 s (resolv.conf(5)), so a thousandth " +
+		Why: "of the datagrams that came: a resolver's client asks again after 5 s (resolv.conf(5)), so a thousandth " +
 			"adds 5 ms to the mean",
 	}
 	paramUDPFull = &check.Param{
 		Name: "full", Default: 0.9, Unit: quantity.CPUs,
-		Why: "of a CPU that a thread uses: it has no time left in which it could read",
+		Why: "of a CPU that a thread uses: it has no time left to read",
 	}
 	paramUDPBehind = &check.Param{
 		Name: "behind", Default: 0.8, Unit: quantity.Ratio,
@@ -76,7 +76,7 @@ func runUDPDrops(p *check.Pass) error {
 	for _, s := range p.Counter(metric.UDPDrops) {
 		n, ok := s.Increase()
 		over4 := !strings.HasPrefix(s.Label("listener"), "[")
-		if !ok || n == 0 || over4 && counted && full.N.Number() == 0 { // a filter of the socket's took them
+		if !ok || n == 0 || over4 && counted && full.N.Number() == 0 { // a filter of the socket took them
 			continue
 		}
 		lost := quantity.Of("datagrams lost", n, quantity.Packets)
@@ -141,7 +141,7 @@ func udpFinding(p *check.Pass, s recording.CounterSeries, rate, share quantity.V
 	return f
 }
 
-// udpQueue gives how often datagrams waited in the socket, and how much memory they took at most.
+// udpQueue returns how often datagrams waited in the socket, and how much memory they took at most.
 func udpQueue(p *check.Pass, s recording.CounterSeries) (behind, most quantity.Value) {
 	var looks []recording.Point
 	for _, g := range p.Gauge(metric.UDPQueue, "listener", s.Label("listener"), "pid", s.Label("pid")) {

@@ -36,8 +36,8 @@ var clockFunctions = []string{
 	"__x64_sys_clock_gettime", "__x64_sys_gettimeofday", "__do_sys_clock_gettime",
 }
 
-// slowClocks need a system call and a device access for each read: none has a vDSO mode, or on older kernels only
-// (arch/x86/entry/vdso, drivers/clocksource).
+// slowClocks need a system call and a device access for each read: they have no vDSO mode, or have one on older
+// kernels only (arch/x86/entry/vdso, drivers/clocksource).
 var slowClocks = []string{"hpet", "acpi_pm", "xen", "jiffies", "refined-jiffies", "pit", "hyperv_clocksource_msr"}
 
 var clocksource = &check.Check{
@@ -103,7 +103,7 @@ func runClocksource(p *check.Pass) error {
 	return nil
 }
 
-// sampledClock says by a profile whether the system time is clock reads.
+// sampledClock judges by a profile whether the system time goes to clock reads.
 func sampledClock(p *check.Pass, f *check.Finding, share quantity.Value, functions string) {
 	f.Evidence = append(f.Evidence, share)
 	f.Confidence, f.Doubts = check.High, nil

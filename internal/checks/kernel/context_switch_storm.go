@@ -125,7 +125,7 @@ func reportSwitches(p *check.Pass, u *poolUse) {
 	p.Report(f)
 }
 
-// switchesByPool adds up the target's threads by pool, in order of name.
+// switchesByPool sums the target's threads by pool, sorted by name.
 func switchesByPool(p *check.Pass) (pools []poolUse, ok bool) {
 	byName := map[string]*poolUse{}
 	use := func(comm string) *poolUse {

@@ -16,7 +16,7 @@ import (
 var (
 	hogShare = &check.Param{
 		Name: "share", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of all CPUs: nobody else can have more than who has it",
+		Why: "of all CPUs: then no other program can have more",
 	}
 	hogCPU = &check.Param{
 		Name: "one-cpu", Default: 0.9, Unit: quantity.CPUs,
@@ -24,7 +24,7 @@ var (
 	}
 	hogBusy = &check.Param{
 		Name: "busy", Default: 0.9, Unit: quantity.Ratio,
-		Why: "of all CPUs: with more of them idle, a wait is for a quota or for one CPU, and not for the program's",
+		Why: "of all CPUs: with more of them idle, others wait for a quota or for one CPU, not for the program",
 	}
 	hogWaiting = &check.Param{
 		Name: "waiting", Default: 0.2, Unit: quantity.Threads,
@@ -62,7 +62,7 @@ that wait. Disproof: top shows another program first.`,
 	Run:    runCPUHog,
 }
 
-// A program is all processes of one name, or of the few names that only together have most of the CPUs.
+// A program is all processes of one name, or of a few names that have most of the CPUs only together.
 type program struct {
 	names         []string
 	cpus, delayed float64
@@ -107,8 +107,8 @@ func runCPUHog(p *check.Pass) error {
 	return nil
 }
 
-// together puts the first few programs in place of themselves where all CPUs are busy, and only together they have the
-// share that makes one the holder: two that spin on two CPUs have them, and neither has most of them.
+// together merges the first few programs into one if all CPUs are busy and only their sum reaches the share of a hog:
+// two programs that spin on two CPUs hold them, although neither has most of them.
 func together(p *check.Pass, list []*program, c *evidence.Consumption) []*program {
 	all := quantity.Of("CPUs", c.CPUs, quantity.CPUs)
 	if quantity.Of("busy", c.Busy, quantity.CPUs).Per(all).Below(p.Param(hogBusy)) {
@@ -130,7 +130,7 @@ func together(p *check.Pass, list []*program, c *evidence.Consumption) []*progra
 	return list
 }
 
-// inWords is "perl, python3 and stress".
+// inWords joins names: "perl, python3 and stress".
 func inWords(names []string) string {
 	last := len(names) - 1
 	if last == 0 {
@@ -139,7 +139,7 @@ func inWords(names []string) string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// programs adds up the processes of each name, those with most CPU time first.
+// programs sums the processes of each name, most CPU time first.
 func programs(c *evidence.Consumption) []*program {
 	byName := map[string]*program{}
 	var out []*program
@@ -161,13 +161,14 @@ func programs(c *evidence.Consumption) []*program {
 	return out
 }
 
-// isSoftirq tells the kernel's threads for softirqs (kernel/softirq.c): what interrupts bring, such as packets, is
-// cpu-in-softirq's and the path's. A kernel thread has no memory of its own, and a program cannot be without.
+// isSoftirq reports whether x is one of the kernel's softirq threads (kernel/softirq.c). What interrupts bring, such
+// as packets, belongs to cpu-in-softirq and the rules about the path. A kernel thread has no memory of its own; a
+// program always has some.
 func isSoftirq(x evidence.Consumer) bool {
 	return x.Memory == 0 && strings.HasPrefix(x.Command, "ksoftirqd/")
 }
 
-// holds is who has the CPUs, with the verb.
+// holds names who has the CPUs, with the verb.
 func (g *program) holds() string {
 	switch n := len(g.processes); {
 	case len(g.names) > 1:
@@ -210,7 +211,7 @@ func hogFinding(g *program, c *evidence.Consumption, share quantity.Value) check
 	return f
 }
 
-// since says for how long it has been there, and the busiest of several.
+// since says how long ago the process started; of several, the busiest.
 func (g *program) since() string {
 	who := "it"
 	if len(g.processes) > 1 {
@@ -222,7 +223,7 @@ func (g *program) since() string {
 	return ""
 }
 
-// hogNotes says whose it is, and which processes it are.
+// hogNotes lists the processes, with their cgroups and users.
 func hogNotes(g *program) []string {
 	var parts []string
 	for _, x := range g.processes[:min(len(g.processes), evidence.NamedProcesses)] {
@@ -238,7 +239,7 @@ func hogNotes(g *program) []string {
 	return []string{"processes: " + strings.Join(parts, "; ")}
 }
 
-// hogHarms adds how long the other programs' threads waited for a CPU, and tells whether they suffer.
+// hogHarms adds how long the other programs' threads waited for a CPU, and reports whether they suffer.
 func hogHarms(p *check.Pass, g *program, c *evidence.Consumption, f *check.Finding) bool {
 	busy := quantity.Of("busy", c.Busy, quantity.CPUs).Per(quantity.Of("CPUs", c.CPUs, quantity.CPUs)).
 		Named("share of the CPUs that was busy")

@@ -101,7 +101,7 @@ func runCPUInSoftirq(p *check.Pass) error {
 	return nil
 }
 
-// softirqNames says what softirqs do. They are on behalf of nobody: who was interrupted is not told.
+// softirqNames names what softirqs do. They run on behalf of nobody, so it does not name who was interrupted.
 func softirqNames(p *check.Pass) (n evidence.KernelNames, ok bool) {
 	h, ok := hotcode.HostOf(p.Recording)
 	if !ok {

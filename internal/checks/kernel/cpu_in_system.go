@@ -89,7 +89,7 @@ func runCPUInSystem(p *check.Pass) error {
 	return nil
 }
 
-// othersWait tells whether the kernel's time is taken from somebody, and adds the number that says so.
+// othersWait reports whether the kernel takes its time from somebody, and adds the number that shows it.
 func othersWait(p *check.Pass, f *check.Finding, cpus int) bool {
 	if waiting, ok := evidence.Pressure(p, "cpu", "some"); ok {
 		f.Evidence = append(f.Evidence, waiting)
@@ -105,10 +105,10 @@ func othersWait(p *check.Pass, f *check.Finding, cpus int) bool {
 	return runnable.Above(quantity.Of("CPUs", float64(cpus), quantity.Threads))
 }
 
-// mostly is the share from which on a summary names one system call.
+// mostly is the least share at which a summary names one system call.
 const mostly = 0.5
 
-// kernelSummary is the end of a finding's one line; empty when no system call has most of the time.
+// kernelSummary returns the end of a finding's summary; it is empty when no system call has most of the time.
 func kernelSummary(n evidence.KernelNames) string {
 	if len(n.Evidence) == 0 || n.Evidence[0].Number() < mostly {
 		return ""

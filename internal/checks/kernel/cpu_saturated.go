@@ -50,7 +50,7 @@ var (
 	}
 	saturatedFiller = &check.Param{
 		Name: "filler", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the CPU time in use: who has half of it fills the CPUs, whatever the others do",
+		Why: "of the CPU time in use: half of it fills the CPUs, whatever the others do",
 	}
 	saturatedThrottled = &check.Param{
 		Name: "throttled", Default: 0.1, Unit: quantity.Seconds,
@@ -137,7 +137,7 @@ func runCPUSaturated(p *check.Pass) error {
 	return nil
 }
 
-// everyCPUPauses tells that no CPU was busy throughout; false when the CPUs' time is not known.
+// everyCPUPauses reports whether no CPU was busy throughout; it is false when the CPUs' time is not known.
 func everyCPUPauses(p *check.Pass) bool {
 	each, _, err := evidence.CPUTimes(p)
 	if err != nil {
@@ -153,7 +153,8 @@ func everyCPUPauses(p *check.Pass) bool {
 	return busiest.Below(p.Param(saturatedBusy))
 }
 
-// waitsForCPU adds the pressure, or without it the load of the CPUs, and tells whether it agrees with the run queue.
+// waitsForCPU adds the pressure, or without it the load of the CPUs, and reports whether it agrees with the run
+// queue.
 func waitsForCPU(p *check.Pass, f *check.Finding) bool {
 	if waiting, ok := evidence.Pressure(p, "cpu", "some"); ok {
 		f.Evidence = append(f.Evidence, waiting)
@@ -165,8 +166,8 @@ func waitsForCPU(p *check.Pass, f *check.Finding) bool {
 	return true
 }
 
-// targetWaitsForCPU compares what the target's threads waited for a CPU with what they ran. long tells that they waited
-// longer than they ran, harmless that what they waited was recorded and shows no loss.
+// targetWaitsForCPU compares how long the target's threads waited for a CPU with how long they ran. long is true if
+// they waited longer than they ran, harmless if their wait was recorded and shows no loss.
 func targetWaitsForCPU(p *check.Pass, f *check.Finding) (long, harmless bool) {
 	waited, _, ok := evidence.Rise("waited", p.Counter(metric.ThreadRunDelay))
 	ran, _, ok2 := evidence.Rise("ran", p.Counter(metric.ThreadCPU))
@@ -174,7 +175,7 @@ func targetWaitsForCPU(p *check.Pass, f *check.Finding) (long, harmless bool) {
 		return false, len(p.Counter(metric.ThreadRunDelay)) > 0 // with a sample lost, no harm is shown
 	}
 	stopped, _, limited := evidence.Rise("stopped by a CPU quota", p.Counter(metric.CgroupThrottledTime))
-	if waits := p.Gauge(metric.ThreadCPUWait); len(waits) > 0 { // with the waits of a quota told apart
+	if waits := p.Gauge(metric.ThreadCPUWait); len(waits) > 0 { // waits for a quota are counted apart here
 		sum := 0.0
 		for _, s := range waits {
 			sum += s.Last()
@@ -200,8 +201,8 @@ func targetWaitsForCPU(p *check.Pass, f *check.Finding) (long, harmless bool) {
 	return true, false
 }
 
-// isLoss reports whether what the target's threads waited for a CPU matters: by how many of them waited at any moment,
-// or by what it is of the time of those that work.
+// isLoss reports whether the target's wait for a CPU matters: by the number of its threads that wait at any moment,
+// or by its share of the time of those that work.
 func isLoss(p *check.Pass, waited quantity.Value) bool {
 	window := quantity.Of("window", p.Meta.Duration, quantity.Seconds)
 	if window.Number() <= 0 {
@@ -218,7 +219,7 @@ func isLoss(p *check.Pass, waited quantity.Value) bool {
 	return waited.Per(time).AtLeast(p.Param(saturatedLoss))
 }
 
-// worksFor is the share of the window from which on a thread is one that works: a timer's wake-ups are less.
+// worksFor is the least share of the window at which a thread counts as working: a timer's wake-ups take less.
 const worksFor = 0.01
 
 // workingThreads counts the target's threads that ran or wanted to for more than moments.
@@ -240,7 +241,7 @@ func workingThreads(p *check.Pass) float64 {
 	return n
 }
 
-// A cpuUser is a program by the CPU time of its processes.
+// A cpuUser is a program with the CPU time of its processes.
 type cpuUser struct {
 	comm    string
 	target  bool
@@ -250,7 +251,7 @@ type cpuUser struct {
 	pids    map[string]bool
 }
 
-// who is "4055 (stress)", or the program of several: "4055 (make) and 7 more".
+// who names the program: "4055 (stress)", or with several processes "4055 (make) and 7 more".
 func (u *cpuUser) who() string {
 	who := evidence.PIDName(u.pid, u.comm)
 	if n := len(u.pids); n > 1 {
@@ -259,8 +260,8 @@ func (u *cpuUser) who() string {
 	return who
 }
 
-// secondsByPID gives the CPU time of each process in the window. The target's processes and those of others are read at
-// times of their own: either is brought to the whole window, so that a sample that is missing changes no share.
+// secondsByPID returns the CPU time of each process in the window. The target's processes and the others are read at
+// different times, so each is scaled to the whole window: a missing sample then changes no share.
 func secondsByPID(p *check.Pass) map[string]float64 {
 	span := map[string]float64{}
 	for _, s := range p.Counter(metric.ProcessCPU) {
@@ -275,11 +276,11 @@ func secondsByPID(p *check.Pass) map[string]float64 {
 	return byPID
 }
 
-// cpuUsers adds processes up by program, the one with the most CPU time first.
+// cpuUsers sums the processes by program, most CPU time first.
 func cpuUsers(p *check.Pass) (list []*cpuUser, total float64) {
 	byPID := secondsByPID(p)
 	byProgram := map[string]*cpuUser{}
-	done := map[string]bool{} // one that changed its name is the first program's
+	done := map[string]bool{} // a process that changed its name counts for its first
 	for _, s := range p.Counter(metric.ProcessCPU) {
 		pid, target := s.Label("pid"), s.Label("member") == "target"
 		key := fmt.Sprint(target, " ", s.Label("comm"))
@@ -304,11 +305,11 @@ func cpuUsers(p *check.Pass) (list []*cpuUser, total float64) {
 	return list, total
 }
 
-// leastNamed is the share of the CPU time in use from which on a program is worth a name.
+// leastNamed is the least share of the CPU time in use at which a program is named.
 const leastNamed = 0.1
 
-// whoFillsCPUs names the programs that have the CPUs. When it is the target itself the queue is a symptom; when it is
-// another program, that one's process is what the finding is about.
+// whoFillsCPUs names the programs that have the CPUs. If it is the target itself, the queue is a symptom; if it is
+// another program, the finding is about that program's process.
 func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 	list, total := cpuUsers(p)
 	if total <= 0 {
@@ -360,8 +361,8 @@ func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 	}
 }
 
-// busySeconds is the CPU time that the kernel counted on all CPUs, with that of processes which began and ended between
-// two samples; 0 where it is not known.
+// busySeconds returns the CPU time that the kernel counted on all CPUs, including processes that began and ended
+// between two samples; it is 0 where that is not known.
 func busySeconds(p *check.Pass) float64 {
 	_, all, err := evidence.CPUTimes(p)
 	cpus, known := evidence.OnlineCPUs(p)
@@ -371,14 +372,14 @@ func busySeconds(p *check.Pass) float64 {
 	return all.Load().Number() * cpus.Number() * p.Meta.Duration
 }
 
-// strangerFills makes the finding one about a process that is none of the target's.
+// strangerFills makes the finding about a process outside of the target.
 func strangerFills(u *cpuUser, share quantity.Value, f *check.Finding) {
 	f.Subject = evidence.PIDSubject(u.pid, u.comm)
 	f.Summary = fmt.Sprintf("%s, not the target, has %s of the CPU time in use; %s", u.who(), share.Text(), f.Summary)
 	f.Remedies = append([]check.Remedy{u.moveAway("the target's threads wait less for a CPU")}, f.Remedies...)
 }
 
-// strangersFill says that other programs together have the CPUs, of which u has the most.
+// strangersFill says that other programs together have the CPUs, u the most of them.
 func strangersFill(u *cpuUser, share quantity.Value, f *check.Finding) {
 	f.Summary = fmt.Sprintf("other programs have %s of the CPU time in use, above all %s; %s", share.Text(), u.who(),
 		f.Summary)
@@ -386,7 +387,7 @@ func strangersFill(u *cpuUser, share quantity.Value, f *check.Finding) {
 	f.Remedies = append([]check.Remedy{u.moveAway("the target's threads wait less for a CPU")}, f.Remedies...)
 }
 
-// hostIsFilled names who has the most CPU time of a whole host, which need not be half of it.
+// hostIsFilled names the program with the most CPU time of a whole host, which need not be half of it.
 func hostIsFilled(u *cpuUser, inUse quantity.Value, f *check.Finding) {
 	share := quantity.Of("", u.seconds, quantity.Seconds).Per(inUse)
 	if share.Number() < leastNamed {
@@ -409,8 +410,7 @@ func (u *cpuUser) moveAway(effect string) check.Remedy {
 // namedGroups is how many control groups a finding names.
 const namedGroups = 3
 
-// queueByGroup says whose threads the queue for the CPUs is made of: the share of the group that waits the most, and
-// the first few.
+// queueByGroup says whose threads wait for the CPUs: the share of the cgroup that waits the most, and the first few.
 func queueByGroup(p *check.Pass, f *check.Finding) {
 	list := evidence.GroupWaits(p)
 	total := 0.0

@@ -21,8 +21,8 @@ var (
 	}
 	stealLost = &check.Param{
 		Name: "lost", Default: 0.05, Unit: quantity.CPUs,
-		Why: "to the target: of one that always wants a CPU it is the share from which on steal is a warning; one " +
-			"that wants little waits for other things nearly all of its time",
+		Why: "to the target: one that always wants a CPU loses this much where steal is a warning; one that wants " +
+			"little waits for other things nearly always",
 	}
 	stealRequests = &check.Param{
 		Name: "requests", Default: 0.1, Unit: quantity.Ratio,
@@ -96,7 +96,7 @@ func runCPUSteal(p *check.Pass) error {
 	}
 	if lost, part, known := stolenFromTarget(p, all); known {
 		f.Evidence = append(f.Evidence, lost)
-		f.Severity, f.Weight = check.Warning, part // what it loses is a part of what it does with the rest
+		f.Severity, f.Weight = check.Warning, part // ranked among what it does with the time that it gets
 		if lost.Below(p.Param(stealLost)) {
 			f.Severity = check.Info
 			f.Notes = append(f.Notes, "it hardly harms the target, which wants little CPU time")
@@ -107,9 +107,9 @@ func runCPUSteal(p *check.Pass) error {
 	return nil
 }
 
-// stealOfRequests lowers the finding where CPUs are idle and what the target loses is hardly a part of the time of its
-// requests: of so many in progress at any moment as many wait for the hypervisor (J. Little, Operations Research 9,
-// 1961).
+// stealOfRequests lowers the finding if CPUs are idle and the target's loss is a small part of the time of its
+// requests. By Little's law that part is the CPUs lost over the requests in progress (J. Little, Operations Research
+// 9, 1961).
 func stealOfRequests(p *check.Pass, f *check.Finding, all evidence.CPUTime, share, lost quantity.Value) {
 	r, ok := evidence.RequestsOf(p)
 	idle := quantity.Of("neither busy nor stolen", 1-all.Load().Number()-share.Number(), quantity.Ratio)
@@ -124,9 +124,9 @@ func stealOfRequests(p *check.Pass, f *check.Finding, all evidence.CPUTime, shar
 	}
 }
 
-// stolenFromTarget is how many CPUs the hypervisor took from the target: the steal's share of all time in which CPUs
-// were wanted, which is part, of the time in which the target wanted one. known is false of a host, and where the
-// kernel does not tell how long threads wait for a CPU.
+// stolenFromTarget returns how many CPUs the hypervisor took from the target: the CPUs that the target wanted, times
+// part, the stolen share of all time in which CPUs were wanted. known is false for a host, and where the kernel does
+// not count how long threads wait for a CPU.
 func stolenFromTarget(p *check.Pass, all evidence.CPUTime) (lost quantity.Value, part float64, known bool) {
 	target, counted := usage.OfTarget(p.Recording)
 	waited, _, ok := evidence.Rise("waited", p.Counter(metric.ThreadRunDelay))

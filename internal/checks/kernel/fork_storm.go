@@ -19,11 +19,11 @@ var (
 	}
 	forkShare = &check.Param{
 		Name: "share", Default: 0.25, Unit: quantity.Ratio,
-		Why: "of all CPUs, in processes that end at once: less of them leaves the machine to the others",
+		Why: "of all CPUs, in processes that end at once: with less, the others have the machine",
 	}
 	forkEach = &check.Param{
 		Name: "each", Default: 0.01, Unit: quantity.Seconds,
-		Why: "to start a small program and to end it takes one to three milliseconds; where it is ten, most is its " +
+		Why: "starting and ending a small program takes one to three milliseconds; where it is ten, most is its " +
 			"own work, such as a compiler's",
 	}
 )
@@ -88,8 +88,8 @@ func runForkStorm(p *check.Pass) error {
 	return nil
 }
 
-// processesOf takes the threads off what was created in the target: each of its processes that came and went made as
-// many threads as it was seen with.
+// processesOf turns the number of processes and threads created in the target into that of processes: it divides by
+// the mean number of threads of the target's processes that came and went.
 func processesOf(p *check.Pass, made quantity.Value) quantity.Value {
 	threads, looks := 0.0, 0.0
 	for _, s := range p.Gauge(metric.ProcessThreads) {
@@ -108,11 +108,12 @@ func processesOf(p *check.Pass, made quantity.Value) quantity.Value {
 	return made.Per(each).As(evidence.Hz).Named("processes created")
 }
 
-// passing is how long a process is seen at most that comes and goes: a program that works longer pays for its start.
+// passing is the longest time for which a process that comes and goes is seen: a program that works longer is worth
+// its start.
 const passing = 5 * time.Second
 
-// steady reports whether processes were created at the rate in more than half of the intervals. One interval tells
-// nothing of bursts.
+// steady reports whether processes were created at the rate in more than half of the intervals. One interval says
+// nothing about bursts.
 func steady(p *check.Pass) bool {
 	rate := p.Param(forkRate).Number()
 	high, all := evidence.IntervalsAtLeast(rate, p.Counter(metric.Forks))
@@ -145,7 +146,7 @@ func forkFinding(p *check.Pass, c *evidence.Consumption, made, share, each quant
 	}
 }
 
-// forkers tells who makes the processes, and which they are. pid is 0 where nobody is known.
+// forkers names who makes the processes, and what they are. pid is 0 where nobody is known.
 func forkers(p *check.Pass, c *evidence.Consumption) (subject check.Subject, pid int, what string) {
 	if c.OfTarget > 0 {
 		return evidence.TargetSubject(p), p.Meta.Target.PID, "short-lived ones of the target"

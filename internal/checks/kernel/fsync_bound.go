@@ -14,7 +14,7 @@ import (
 var (
 	fsyncLevel = &check.Param{
 		Name: "level", Default: 0.2, Unit: quantity.Ratio,
-		Why: "of a fifth of a thread's time it writes for nobody but the disk",
+		Why: "a fifth of a thread's time goes to nothing but the disk",
 	}
 	fsyncWarn = &check.Param{
 		Name: "warn", Default: 0.5, Unit: quantity.Ratio,
@@ -144,7 +144,7 @@ func (s *syncer) report(p *check.Pass, window, share quantity.Value, threads int
 	p.Report(f)
 }
 
-// waits tells whether a sample is of this thread in that call. A call on a file has the file's class, whatever the
+// waits reports whether a sample shows this thread in its call. A call on a file has the class "file", whatever the
 // call.
 func (s *syncer) waits(p *check.Pass, x stacks.Sample) bool {
 	prof, ok := p.Ranked(stacks.OffCPU)

@@ -17,7 +17,7 @@ var governorBusy = &check.Param{
 	Why: "an idle CPU may be slow; at half load every request already takes longer than it need",
 }
 
-// governorOwnScaling lists the drivers whose "powersave" scales with the load by itself, being only a preference
+// governorOwnScaling lists the drivers whose "powersave" is only a preference and scales with the load by itself
 // (Documentation/admin-guide/pm/intel_pstate.rst active mode, amd-pstate.rst active mode).
 var governorOwnScaling = []string{"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"}
 
@@ -85,7 +85,7 @@ func reportGovernor(p *check.Pass, name string, slow []*recording.Series, all ev
 		Disproof: "grep . /sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq: near scaling_max_freq under load.",
 	}
 	if name != "powersave" {
-		f.Severity = check.Info // it gets to the highest frequency, only late
+		f.Severity = check.Info // it reaches the highest frequency, but late
 	}
 	if slices.Contains(drivers, "") {
 		f.Severity, f.Confidence, f.Notes = check.Info, check.Low, nil

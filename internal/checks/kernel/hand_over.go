@@ -98,7 +98,7 @@ func runHandOver(p *check.Pass) error {
 		Confidence: check.Medium,
 		Weight:     kernel.Number(),
 		Summary: fmt.Sprintf("its threads run for %s until they wait for each other again; %s of the CPU time is the "+
-			"kernel's, that puts them to sleep and wakes them", each.Text(), kernel.Text()),
+			"kernel's, to put them to sleep and wake them", each.Text(), kernel.Text()),
 		Evidence: []quantity.Value{rate, kernel, used, threads},
 		Remedies: []check.Remedy{{
 			Action: "Hand over more at a time (chunks, batches, larger writes), or do small work where it comes up.",
@@ -122,7 +122,7 @@ func runHandOver(p *check.Pass) error {
 	return nil
 }
 
-// usedByTarget is what its processes used, threads that came and went included.
+// usedByTarget returns the CPUs that the target's processes used, including threads that came and went.
 func usedByTarget(p *check.Pass) quantity.Value {
 	n := 0.0
 	for _, s := range p.Counter(metric.ProcessCPU, "member", "target") {
@@ -153,8 +153,8 @@ func handOvers(p *check.Pass) (waits, cpu, system float64, threads quantity.Valu
 	return waits, cpu, system, quantity.Of("threads", float64(len(all)), quantity.Threads), most
 }
 
-// waitsForOwn reports whether a thread waits for others of the program: at a futex, or at a pipe or socket that no
-// destination is behind.
+// waitsForOwn reports whether a thread waits for others of the program: at a futex, or at a pipe or socket without a
+// destination.
 func waitsForOwn(p *check.Pass, tid string) bool {
 	own, other := 0.0, 0.0
 	for _, s := range p.Gauge(metric.ThreadStateTime, "tid", tid) {

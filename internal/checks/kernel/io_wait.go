@@ -138,7 +138,7 @@ func ioFinding(p *check.Pass, summary string) check.Finding {
 	return f
 }
 
-// targetSpared tells that a target was named and none of its threads waits for I/O.
+// targetSpared reports whether a target was named and none of its threads waits for I/O.
 func targetSpared(p *check.Pass, f *check.Finding) bool {
 	if p.Meta.Target.Kind == "host" || !p.Recorded(metric.ThreadStates) {
 		return false

@@ -115,7 +115,7 @@ func assessLines(p *check.Pass, d deviceLines, each []evidence.CPUTime) {
 	p.Report(f)
 }
 
-// fewest is over how many CPUs the lines can spread.
+// fewest returns the number of CPUs over which the lines can spread.
 func fewest(lines, cpus int) quantity.Value {
 	return quantity.Of("CPUs", float64(min(lines, cpus)), quantity.None)
 }
@@ -183,8 +183,9 @@ func compareNumbers(a, b string) int {
 	return cmp.Compare(x, y)
 }
 
-// deviceOfLine gives a line's device without its queue's number: "virtio3-input.0" and "eth0-TxRx-3" lose it, and so
-// does "mlx5_comp12@pci:0000:3b:00.0". Empty for lines without a number at the end, which have no sisters.
+// deviceOfLine returns a line's device without the number of the queue: "virtio3-input.0" and "eth0-TxRx-3" lose it,
+// and so does "mlx5_comp12@pci:0000:3b:00.0". It is empty for a line without a number at the end, which has no
+// siblings.
 func deviceOfLine(line string) string {
 	if i := strings.LastIndexByte(line, ' '); i >= 0 {
 		line = line[i+1:]

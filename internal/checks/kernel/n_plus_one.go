@@ -71,11 +71,11 @@ Disproof: the destination's own log shows few statements, each of them slow.`,
 	Run:    runNPlusOne,
 }
 
-// exchanges are those with one destination in the window.
+// exchanges describes the exchanges with one destination in the window.
 type exchanges struct {
 	destination string
 	sent        quantity.Value // segments with data
-	rate        quantity.Value // of them, a second
+	rate        quantity.Value // these segments per second
 	each        quantity.Value // seconds that one takes
 	waiting     quantity.Value // threads or connections that wait for an answer, mean
 }
@@ -103,7 +103,7 @@ func runNPlusOne(p *check.Pass) error {
 	return nil
 }
 
-// exchangesWith gives what the target asked of a destination.
+// exchangesWith returns the target's exchanges with a destination.
 func exchangesWith(p *check.Pass, l *ledger.Ledger, destination string) (x exchanges, ok bool) {
 	sent := evidence.Risen(p.Gauge(metric.DestinationData, "destination", destination)...)
 	if sent == 0 || l.Window <= 0 || !evidence.OfTarget(p, destination) {
@@ -118,8 +118,9 @@ func exchangesWith(p *check.Pass, l *ledger.Ledger, destination string) (x excha
 	return x, true
 }
 
-// waitingFor gives who waits for answers of the destination, mean. An event loop waits for many at once, and only its
-// connections tell; there the kernel's times are as coarse as a jiffy, and short exchanges seem to be none.
+// waitingFor returns the mean number of threads or connections that wait for answers of the destination. An event
+// loop waits for many at once, and only its connections show how many; their times in the kernel are as coarse as a
+// jiffy, so short exchanges go unseen.
 func waitingFor(p *check.Pass, l *ledger.Ledger, destination string) quantity.Value {
 	threads, connections := 0.0, evidence.Asking(p, destination)
 	for _, pool := range l.Pools {
@@ -132,7 +133,7 @@ func waitingFor(p *check.Pass, l *ledger.Ledger, destination string) quantity.Va
 	return quantity.Of("connections to "+destination+" that wait for an answer, mean", connections, quantity.Sockets)
 }
 
-// ofRequests looks for a request of clients that is many exchanges.
+// ofRequests looks for client requests that each make many exchanges.
 func (x exchanges) ofRequests(p *check.Pass) {
 	r, ok := evidence.RequestsOf(p)
 	most := evidence.RequestsAtMost(p)
@@ -150,12 +151,12 @@ func (x exchanges) ofRequests(p *check.Pass) {
 	f.Summary = fmt.Sprintf("a request asks %s %.0f times and more, in turn, %s each time: %s of the %s that it takes",
 		x.destination, many.Number(), x.each.Text(), share.Text(), r.Each.Text())
 	f.Evidence = []quantity.Value{many, x.each, r.Each, share}
-	one := 1 / many.Number() // of the exchanges is left
+	one := 1 / many.Number() // the part of the exchanges that is left
 	evidence.WithoutWait(p, &f, evidence.WaitPart(p, x.waiting.Number()).Times(1-one))
 	p.Report(f)
 }
 
-// ofProgram looks for a program whose time is the path's round trips.
+// ofProgram looks for a program that spends its time on the path's round trips.
 func (x exchanges) ofProgram(p *check.Pass, l *ledger.Ledger) {
 	rtt := p.Gauge(metric.DestinationRTT, "destination", x.destination)
 	if len(rtt) == 0 || x.rate.Below(p.Param(manyRate)) {
@@ -174,7 +175,7 @@ func (x exchanges) ofProgram(p *check.Pass, l *ledger.Ledger) {
 		Per(quantity.Of("threads' time", worked, quantity.Seconds)).
 		Named("of the time of the program's threads")
 	p.Read(share)
-	const inTurn = 1.1 // more than all of the threads' time: they are under way at the same time
+	const inTurn = 1.1 // above it the exchanges take more than all of the threads' time: they overlap
 	if share.Below(p.Param(manyProgram)) || share.Number() > inTurn {
 		return
 	}

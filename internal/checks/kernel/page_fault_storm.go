@@ -78,7 +78,7 @@ func runPageFaultStorm(p *check.Pass) error {
 	return nil
 }
 
-// faulting are processes of one name.
+// faulting holds the processes of one name.
 type faulting struct {
 	who             string // the one with most faults, and how many others there are
 	pids            []string
@@ -87,7 +87,7 @@ type faulting struct {
 	cpu, system     quantity.Value
 }
 
-// faultsOf adds up the processes of a name, those whose CPU time is known; seconds is 0 without any.
+// faultsOf sums the processes of a name whose CPU time is known; seconds is 0 if there are none.
 func faultsOf(p *check.Pass, name string) (g faulting) {
 	var cpu, system []recording.CounterSeries
 	most, heaviest := 0.0, ""
@@ -167,7 +167,8 @@ func assessFaults(p *check.Pass, g faulting) {
 	p.Report(f)
 }
 
-// faultCommand sets glibc's thresholds; the memory of Go and of a JVM does not come from it.
+// faultCommand returns a setting of glibc's thresholds. It is empty for Go and a JVM, whose memory does not come from
+// glibc.
 func faultCommand(p *check.Pass) check.Command {
 	switch p.Meta.Target.Runtime {
 	case "go", "jvm":
@@ -176,7 +177,7 @@ func faultCommand(p *check.Pass) check.Command {
 	return "MALLOC_TRIM_THRESHOLD_=268435456 MALLOC_MMAP_THRESHOLD_=268435456 (glibc; environment of the process)"
 }
 
-// pageFault is what [hotcode.Entry] calls the way into the kernel.
+// pageFault is what [hotcode.Entry] returns for a page fault.
 const pageFault = "page fault"
 
 // blameFaults names the functions that touch the memory.
@@ -197,8 +198,8 @@ func blameFaults(p *check.Pass, prof *stacks.Profile, hits []evidence.Hit, f *ch
 	f.Marks = evidence.MarksOf(stacks.HostCPU, hits)
 }
 
-// blameScript names the function of a script that most of the CPU time is spent in: the samples with the faults have
-// none. It is empty where no scripts are read, or several functions share the time.
+// blameScript names the function of a script with most of the CPU time, as the samples of faults hold no script
+// functions. It is empty where no scripts are read, or several functions share the time.
 func blameScript(p *check.Pass) string {
 	c, ok := hotcode.ScriptsOf(p.Recording)
 	if !ok || c.Sampled() <= 0 {
@@ -212,8 +213,8 @@ func blameScript(p *check.Pass) string {
 	return fmt.Sprintf("; its scripts are in %s for %s of their time", hotcode.At(h.Name, h.Line), share.Text())
 }
 
-// inFaults gives the CPU samples of processes, and those in page faults; ok is false without a profile or with too few
-// samples.
+// inFaults returns the CPU samples of processes, and those of them in page faults; ok is false without a profile or
+// with too few samples.
 func inFaults(p *check.Pass, pids []string) (own *stacks.Profile, hits []evidence.Hit, ok bool) {
 	h, ok := hotcode.HostOf(p.Recording)
 	if !ok {

@@ -24,7 +24,7 @@ const (
 var (
 	stormShare = &check.Param{
 		Name: "share", Default: 0.3, Unit: quantity.Ratio,
-		Why: "with less of the system time to one call, no change to that call alone takes much of it away",
+		Why: "with less of the system time in one call, changing that call alone saves little",
 	}
 	stormCost = &check.Param{
 		Name: "cost", Default: 0.1, Unit: "CPUs",
@@ -56,8 +56,8 @@ A system call costs some 0.3 to 1 µs besides what it does. A program that write
 asks over and over for what is not there, spends its CPU time on the way into the kernel and back.
 
 Samples of all CPUs show which call has most of a process's system time: a fact, when the process is in the kernel for
-a good part of its time and the call costs a good part of a CPU. Of read(2), write(2) and their kin the kernel has the
-number and the bytes; with --deep all of the target's calls are counted, too. It is a warning when they are many and
+a good part of its time and the call costs a good part of a CPU. The kernel has the number and the bytes of read(2),
+write(2) and their kin; with --deep all of the target's calls are counted, too. It is a warning when they are many and
 move few bytes each, or nearly all of them fail. Calls on sockets and eventfds are
 no warning for their size: an answer needs a send of its own, however short it is. What the counting itself costs is
 left out of the shares, but slows the calls down meanwhile. The way into the kernel and back is the same for each
@@ -84,7 +84,7 @@ Disproof: strace -f -c -p PID (it slows the program by far) counts few calls, or
 type storm struct {
 	pid, comm, call string
 	samples         *stacks.Profile // of the call
-	// samples of the way into the kernel and back that are the call's, by its part of the calls
+	// way is the call's part of the samples on the way into the kernel and back, by its part of the calls
 	way    int64
 	share  quantity.Value // of the process's samples in the kernel
 	system quantity.Value // share of the process's samples that are in the kernel
@@ -104,7 +104,7 @@ func runSyscallStorm(p *check.Pass) error {
 	var storms []storm
 	for pid, comm := range stormProcesses(p) {
 		if samples[pid] < evidence.EnoughKernel {
-			continue // of hundreds of processes most have none, and to look through the profile takes 0.1 ms
+			continue // most of hundreds of processes have none, and searching the profile takes 0.1 ms
 		}
 		if s, ok := stormOf(p, h, pid, comm); ok {
 			storms = append(storms, s)
@@ -121,7 +121,7 @@ func runSyscallStorm(p *check.Pass) error {
 	})
 	p.Read(quantity.Of("processes sampled in the kernel often enough to tell by which call", float64(len(storms)),
 		quantity.None))
-	// Workers of one program do the same: the one with most speaks for them.
+	// Workers of one program do the same: only the one with most is reported.
 	told := map[string]bool{}
 	for i, s := range storms {
 		if i == 0 {
@@ -137,8 +137,8 @@ func runSyscallStorm(p *check.Pass) error {
 	return nil
 }
 
-// stormProcesses gives the names of the target's processes by pid, or of those recorded when the target is the whole
-// host.
+// stormProcesses returns the names of the target's processes by pid, or of all recorded ones when the target is the
+// whole host.
 func stormProcesses(p *check.Pass) map[string]string {
 	own, all := map[string]string{}, map[string]string{}
 	for _, s := range p.Counter(metric.ProcessCPU) {
@@ -153,7 +153,7 @@ func stormProcesses(p *check.Pass) map[string]string {
 	return own
 }
 
-// stormOf is the process's storm; ok is false with too few samples in the kernel.
+// stormOf returns the storm of a process; ok is false with too few samples in the kernel.
 func stormOf(p *check.Pass, h *hotcode.Host, pid, comm string) (s storm, ok bool) {
 	id, err := strconv.Atoi(pid)
 	if err != nil {
@@ -194,19 +194,20 @@ func stormOf(p *check.Pass, h *hotcode.Host, pid, comm string) (s storm, ok bool
 	return s, true
 }
 
-// mostOfCPU is the share of a process's samples from which on its hottest function is the one that makes the call.
+// mostOfCPU is the least share of a process's samples in a call at which its hottest function is the one that makes
+// the call.
 const mostOfCPU = 0.5
 
-// wraps tells whether a sample is in the C library's function of the call's name: what a way into the kernel costs is
-// seen there, too.
+// wraps reports whether a sample is in the C library's function with the call's name: the cost of the way into the
+// kernel shows there, too.
 func (s *storm) wraps(prof *stacks.Profile, x stacks.Sample) bool {
 	return slices.ContainsFunc(x.Stack, func(i int) bool {
 		return prof.Frames[i].Kind != stacks.Kernel && strings.TrimLeft(prof.Frames[i].Name, "_") == s.name()
 	})
 }
 
-// callParts gives each system call's part of the calls that were counted, by its name with parentheses. It is empty
-// when none were, and for a target of several processes, whose calls are counted together.
+// callParts returns each system call's share of the calls that were counted, by its name with parentheses. It is
+// empty when none were counted, and for a target of several processes, whose calls are counted together.
 func callParts(p *check.Pass) map[string]float64 {
 	counts, all := map[string]float64{}, 0.0
 	for _, s := range p.Gauge(metric.SyscallCalls) {
@@ -222,14 +223,14 @@ func callParts(p *check.Pass) map[string]float64 {
 	return counts
 }
 
-// tracing are the functions by which the kernel calls the programs that count system calls (kernel/entry/common.c;
+// tracing lists the functions by which the kernel calls the programs that count system calls (kernel/entry/common.c;
 // arch/arm64/kernel/ptrace.c).
 var tracing = []string{
 	"syscall_trace_enter", "syscall_trace_exit", "syscall_exit_work", "trace_syscall_enter",
 	"trace_syscall_exit",
 }
 
-// ownTracing tells whether a sample is of perfdoctor's own counting of system calls.
+// ownTracing reports whether a sample is from perfdoctor's own counting of system calls.
 func ownTracing(p *check.Pass, prof *stacks.Profile, s stacks.Sample) bool {
 	return p.Recorded(metric.SyscallCalls) && hasFunction(prof, s, tracing)
 }
@@ -240,25 +241,26 @@ func hasFunction(prof *stacks.Profile, s stacks.Sample, names []string) bool {
 	})
 }
 
-// messages are the functions of what carries messages, each with a call of its own: sockets (net/socket.c) and eventfds
-// (fs/eventfd.c).
+// messages lists the functions of sockets (net/socket.c) and eventfds (fs/eventfd.c), where each message needs a call
+// of its own.
 var messages = []string{
 	"sock_write_iter", "sock_read_iter", "sock_sendmsg", "__sock_sendmsg", "sock_recvmsg", "__sys_sendto",
 	"__sys_recvfrom",
 	"__sys_sendmsg", "__sys_recvmsg", "___sys_sendmsg", "___sys_recvmsg", "eventfd_write", "eventfd_read",
 }
 
-// messageShare is the share of a call's samples from which on it is one on sockets or eventfds.
+// messageShare is the least share of a call's samples at which the call counts as one on sockets or eventfds.
 const messageShare = 0.1
 
-// onMessages tells whether the call is, in part at least, on sockets or eventfds.
+// onMessages reports whether the call is, in part at least, on sockets or eventfds.
 func (s *storm) onMessages() bool {
 	hit := s.samples.Filter(func(x stacks.Sample) bool { return hasFunction(s.samples, x, messages) })
 	return float64(hit.Total().Count) >= messageShare*float64(s.samples.Total().Count)
 }
 
-// child names the program that makes most of the calls, where it is not the process itself but children that end:
-// their samples have its id, and the file that runs in their stacks. It is empty where that is not known.
+// child names the program that makes most of the calls, if children that end make them and not the process itself.
+// Their samples have the id of the process, and their stacks hold the file that runs. It is empty where that is not
+// known.
 func (s *storm) child(p *check.Pass) string {
 	ended, _, _ := evidence.Rise("CPU time of children that ended", p.Counter(metric.ProcessChildrenCPU, "pid", s.pid))
 	if ended.Number() == 0 {
@@ -266,7 +268,7 @@ func (s *storm) child(p *check.Pass) string {
 	}
 	own := []string{s.comm}
 	if command := p.Meta.Target.Cmdline; len(command) > 0 {
-		own = append(own, filepath.Base(command[0])) // of an interpreter that changed its name
+		own = append(own, filepath.Base(command[0])) // for an interpreter that changed its name
 	}
 	calls := map[string]int64{}
 	for _, x := range s.samples.Samples {
@@ -282,7 +284,7 @@ func (s *storm) child(p *check.Pass) string {
 		isOwn := slices.ContainsFunc(own, func(name string) bool {
 			return strings.HasPrefix(program, name) || strings.HasPrefix(name, program)
 		})
-		if 2*n > s.samples.Total().Count && !isOwn { // more than half: it is one at most
+		if 2*n > s.samples.Total().Count && !isOwn { // at most one has more than half
 			return program
 		}
 	}
@@ -357,10 +359,10 @@ func (s *storm) assessCalls(p *check.Pass, f *check.Finding) {
 	errors := failed.Per(calls).Named("calls of %s that fail", s.call)
 	f.Evidence = append(f.Evidence, rate, errors)
 	often := rate.AtLeast(p.Param(stormRate))
-	// What a futex call fails with is a lock that was free again: lock-contention has it.
+	// A futex call fails when the lock was free again: lock-contention reports that.
 	if often && s.name() != "futex" && errors.AtLeast(p.Param(stormErrors)) {
 		f.Severity = check.Warning
-		f.Summary += fmt.Sprintf("; %s, of which %s fail, most with %s", rate.Text(), errors.Text(), s.commonError(p))
+		f.Summary += fmt.Sprintf("; %s, and %s fail, most with %s", rate.Text(), errors.Text(), s.commonError(p))
 		return
 	}
 	if size, ok := s.size(p, calls.Number()-failed.Number()); ok {
@@ -368,8 +370,8 @@ func (s *storm) assessCalls(p *check.Pass, f *check.Finding) {
 	}
 }
 
-// kernelCounts gives the calls a second that read, or wrote, and the bytes of each, as the kernel counts them of the
-// process; ok is false of other calls.
+// kernelCounts returns the process's reads or writes per second and the bytes of each, as the kernel counts them; ok
+// is false for other calls.
 func (s *storm) kernelCounts(p *check.Pass) (rate, size quantity.Value, ok bool) {
 	direction := ""
 	switch s.name() {
@@ -399,10 +401,10 @@ func (s *storm) judgeSize(p *check.Pass, f *check.Finding, rate, size quantity.V
 	}
 }
 
-// bufferBytes is the buffer of java.io.BufferedOutputStream and of PerlIO; stdio and bufio have 4 KiB.
+// bufferBytes is the buffer size of java.io.BufferedOutputStream and of PerlIO; stdio and bufio have 4 KiB.
 const bufferBytes = 8192
 
-// size is the bytes of a call; ok is false of calls that move none.
+// size returns the bytes of a call; ok is false for calls that move none.
 func (s *storm) size(p *check.Pass, calls float64) (quantity.Value, bool) {
 	moved := p.Gauge(metric.SyscallBytes, "syscall", s.name())
 	if len(moved) == 0 || calls <= 0 {

@@ -81,7 +81,8 @@ than the threads wait (tcpdump, its own logs).`,
 	Run:    runWaitingOnBackend,
 }
 
-// clientFrames are the calls of clients. A server that reads its own clients' requests has none of them.
+// clientFrames matches the calls of client libraries. A server that reads its own clients' requests makes none of
+// them.
 var clientFrames = hotcode.ParsePatterns(
 	"sun.net.www.protocol.http.*", "sun.net.www.http.HttpClient.*", "jdk.internal.net.http.*", "java.net.http.*",
 	"org.apache.http.impl.client.*", "org.apache.http.impl.execchain.*", "org.apache.hc.client5.*", "okhttp3.*",
@@ -105,7 +106,8 @@ type clientPool struct {
 	waitsAt, runsAt []evidence.Hit
 }
 
-// runWaitingOnBackend reads the profile of a JVM, which knows its clients, else what BPF saw of any program's threads.
+// runWaitingOnBackend reads the profile of a JVM, which knows its clients, or else what BPF saw of the threads of any
+// program.
 func runWaitingOnBackend(p *check.Pass) error {
 	if _, ok := p.Ranked(stacks.Wall); ok {
 		return runJavaBackend(p)
@@ -148,7 +150,7 @@ func runJavaBackend(p *check.Pass) error {
 	return nil
 }
 
-// clientPools gives the pools whose threads are in a client, those that are so most first.
+// clientPools returns the pools with threads in a client, those with most of that time first.
 func clientPools(w *evidence.Waiting) []*clientPool {
 	client, _ := hotcode.Frames(w.Profile, clientFrames)
 	byPool := map[string]*clientPool{}
@@ -252,8 +254,8 @@ func (c *clientPool) finding(p *check.Pass, w *evidence.Waiting, threads, share 
 	return f
 }
 
-// promise says what comes of it when a destination, of which so many threads or connections wait for an answer, answers
-// sooner. Where it answers at once, the line takes the time, and nothing is promised.
+// promise says what is gained if a destination, on which so many threads or connections wait, answers sooner. If it
+// answers at once, the line takes the time, and nothing is promised.
 func promise(p *check.Pass, f *check.Finding, destination string, waiting quantity.Value) {
 	a, ok := evidence.AnswersAtOnce(p, destination)
 	if !ok {
@@ -270,16 +272,16 @@ func promise(p *check.Pass, f *check.Finding, destination string, waiting quanti
 		Action: "Make fewer round trips: keep connections open, ask for several things at once or at the same time, " +
 			"keep answers; or move nearer to it.",
 		Risk:   "an answer that is kept gets old",
-		Effect: "each round trip less takes " + a.Line.Text() + " off a request",
+		Effect: "a round trip saved takes " + a.Line.Text() + " off a request",
 	}}
 	f.Placebos = append(f.Placebos, "a faster "+destination+": it takes no time")
 	f.Disproof = "ping, or the time of connect() to it, shows that the line takes less."
 }
 
-// moreThreads is what does not help, but where the requests wait for a thread.
+// moreThreads does not help, unless the requests wait for a thread.
 const moreThreads = "More threads: they wait there, too, and load the destination more."
 
-// noticed makes it a warning where who asks notices it, and says so where the program is short of threads by it.
+// noticed makes it a warning if those who ask notice the wait, and says so if it leaves the program short of threads.
 func noticed(p *check.Pass, f *check.Finding, threads quantity.Value) {
 	evidence.Noticed(p, f, threads, backendRequest)
 	l, ok := evidence.LedgerOf(p)
@@ -301,9 +303,10 @@ func noticed(p *check.Pass, f *check.Finding, threads quantity.Value) {
 }
 
 const (
-	// manyMore requests than threads: most of the requests wait for one.
+	// manyMore is the number of requests per thread from which on most of them wait for a thread.
 	manyMore = 2
-	// aPool of threads: with fewer, one serves all, and that is its own rule (held-requests).
+	// aPool is the least number of threads in a pool: a single one serves all, and that is its own rule
+	// (held-requests).
 	aPool = 2
 )
 
@@ -334,10 +337,10 @@ func (c *clientPool) contradiction(p *check.Pass, w *evidence.Waiting, runs, sha
 	return f
 }
 
-// waitKind tells what kind of wait it is.
+// waitKind returns the kind of a wait.
 func waitKind(w *evidence.ThreadWait) hotcode.Wait { return hotcode.OffCPUWait(waitClass(w)) }
 
-// waitClass is that of its samples in the off-CPU profile.
+// waitClass returns the class that a wait's samples have in the off-CPU profile.
 func waitClass(w *evidence.ThreadWait) string {
 	if w.Reason == "other" {
 		return w.Syscall

@@ -10,9 +10,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// runLoopBackend is the check for event loops, which wait for all connections at once. At each look at the sockets some
+// runLoopBackend checks event loops, which wait for all connections at once. At each look at the sockets some
 // requests of clients have no answer yet, and some requests to destinations have none: by Little's law their ratio is
-// the share of a request's time that a destination takes. It reports whether anything could be told.
+// the share of a request's time that a destination takes. It reports whether there was anything to judge.
 func runLoopBackend(p *check.Pass, l *ledger.Ledger) bool {
 	r, ok := evidence.RequestsOf(p)
 	if !ok || waitsForMany(l).Below(p.Param(backendWaiters)) {
@@ -42,13 +42,13 @@ func runLoopBackend(p *check.Pass, l *ledger.Ledger) bool {
 func loopFinding(p *check.Pass, destination string, asked, share quantity.Value, r evidence.Requests) check.Finding {
 	number := func(v quantity.Value) string { return quantity.Of("", v.Number(), quantity.None).Text() }
 	part := number(asked) + " of "
-	if asked.Number() >= r.InProgress.Number() { // several at once for one, or another moment
+	if asked.Number() >= r.InProgress.Number() { // several for one request, or seen at another moment
 		part = "all "
 	}
 	return check.Finding{
 		Subject:  check.Subject{Kind: "destination", ID: destination},
 		Severity: check.Info,
-		// a look an interval: some ten of them
+		// one look per interval: some ten of them
 		Confidence: check.Medium,
 		Weight:     min(share.Number(), 1),
 		Summary: fmt.Sprintf("requests wait for answers of %s: %s%s that clients wait for, at any moment",

@@ -13,8 +13,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// runNativeBackend is the check for programs without a runtime that tells what its threads wait for: it reads the
-// account of their time.
+// runNativeBackend checks programs without a runtime that knows what its threads wait for: it reads the account of
+// their time.
 func runNativeBackend(p *check.Pass) error {
 	l, ok := evidence.LedgerOf(p)
 	if !ok {
@@ -46,17 +46,17 @@ func runNativeBackend(p *check.Pass) error {
 	if many := waitsForMany(l); many.AtLeast(p.Param(backendWaiters)) {
 		return check.NotAssessed("the program's own metrics of its calls, or ss -tinp for the connections it has sent "+
 			"something on",
-			"%s wait in epoll, poll or select for any of several sockets at once: which of them keeps work waiting "+
-				"only the program knows",
+			"%s wait in epoll, poll or select for any of several sockets at once: only the program knows which of "+
+				"them keeps work waiting",
 			many.Text())
 	}
 	p.Read(quantity.Of("waits for answers of a destination", 0, quantity.Events))
 	return nil
 }
 
-// waitsForMany gives the threads that wait for several sockets together, as event loops do. The kernel knows which
-// sockets those are and which of them ended a wait, but for most of them, such as clients' idle connections, nobody
-// waits.
+// waitsForMany returns the threads that wait for several sockets together, as event loops do. The kernel knows which
+// sockets these are and which of them ended a wait, but nobody waits for most of them, such as clients' idle
+// connections.
 func waitsForMany(l *ledger.Ledger) quantity.Value {
 	total := 0.0
 	for _, pool := range l.Pools {
@@ -111,7 +111,7 @@ func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Val
 	return f
 }
 
-// waitOfEach is how long a wait for the destination takes; ok is false where waits were sampled and not counted.
+// waitOfEach returns how long a wait for the destination takes; ok is false where waits were sampled and not counted.
 func waitOfEach(p *check.Pass, peer string) (each quantity.Value, ok bool) {
 	seconds, count := 0.0, 0.0
 	for _, w := range evidence.ThreadWaits(p) {
@@ -127,8 +127,8 @@ func waitOfEach(p *check.Pass, peer string) (each quantity.Value, ok bool) {
 		As(quantity.Seconds).Named("a wait, mean"), true
 }
 
-// destinationsOf are those for which threads of a JVM waited, as the kernel sees it, the one waited for most first:
-// their names are Java's, the ids are the same.
+// destinationsOf returns the destinations for which threads of a JVM waited, as the kernel sees it, the longest wait
+// first. Java and the kernel name the threads differently, but their ids are the same.
 func destinationsOf(p *check.Pass, w *evidence.Waiting, hits []evidence.Hit) []*evidence.ThreadWait {
 	ids := map[string]bool{}
 	for _, h := range hits {

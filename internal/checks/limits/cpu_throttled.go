@@ -53,7 +53,7 @@ func runCPUThrottled(p *check.Pass) error {
 	if t == nil || err != nil {
 		return err
 	}
-	if t.Bursty(p) { // cpu-throttled-burst speaks of it, or nobody
+	if t.Bursty(p) { // cpu-throttled-burst reports it, or no rule does
 		p.Read(t.Use.Named("mean use"))
 		return nil
 	}
@@ -79,7 +79,7 @@ func runCPUThrottled(p *check.Pass) error {
 	return nil
 }
 
-// waitsOf adds up a group and those below it; ok is false where that was not measured.
+// waitsOf sums the waits of a group and of those below it; ok is false if they were not measured.
 func waitsOf(p *check.Pass, cgroup string) (stopped, waited quantity.Value, ok bool) {
 	var sum evidence.GroupWait
 	for _, w := range evidence.GroupWaits(p) {
@@ -91,8 +91,8 @@ func waitsOf(p *check.Pass, cgroup string) (stopped, waited quantity.Value, ok b
 		quantity.Of("threads waiting for a CPU with quota left, summed", sum.Waited, quantity.Seconds), ok
 }
 
-// addWaits adds what the limit cost the group's threads, and what they waited for a CPU beside it: where that is more,
-// a higher limit alone moves them from one queue into another.
+// addWaits adds how long the limit stopped the group's threads, and how long they waited for a CPU besides: if that
+// is longer, a higher limit alone moves them from one queue into another.
 func addWaits(t *evidence.Throttling, p *check.Pass, f *check.Finding) {
 	stopped, waited, ok := waitsOf(p, t.Cgroup)
 	if !ok {
@@ -106,8 +106,8 @@ func addWaits(t *evidence.Throttling, p *check.Pass, f *check.Finding) {
 	}
 }
 
-// newQuota rounds what was wanted up to a tenth of a CPU, and doubles the limit where that is not known; more than
-// the host or a level above grants is pointless.
+// newQuota rounds the CPUs wanted up to a tenth of a CPU, and doubles the limit if they are not known. More than the
+// host or a level above grants is pointless.
 func newQuota(t *evidence.Throttling, p *check.Pass) quantity.Value {
 	n := 2 * t.Quota.Number()
 	if t.Stopped != nil {
@@ -119,8 +119,8 @@ func newQuota(t *evidence.Throttling, p *check.Pass) quantity.Value {
 	return quantity.Of("new limit", n, quantity.CPUs)
 }
 
-// highestQuota is what no limit of this level can lift: the host's CPUs and the limits of the levels above; 0 when
-// neither is known.
+// highestQuota returns the bound that no limit of this level can lift: the host's CPUs and the limits of the levels
+// above; it is 0 when neither is known.
 func highestQuota(t *evidence.Throttling, p *check.Pass) float64 {
 	most := 0.0
 	if host, ok := evidence.OnlineCPUs(p); ok {
@@ -136,7 +136,7 @@ func highestQuota(t *evidence.Throttling, p *check.Pass) float64 {
 	return most
 }
 
-// raiseQuota is the cure that always works.
+// raiseQuota returns the fix that always works.
 func raiseQuota(t *evidence.Throttling, p *check.Pass) check.Remedy {
 	q := newQuota(t, p)
 	period := t.Period(p)

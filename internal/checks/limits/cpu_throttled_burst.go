@@ -70,9 +70,9 @@ func runCPUThrottledBurst(p *check.Pass) error {
 	return nil
 }
 
-// allowBurst gives the group what a stopped period lacked on average; the kernel takes no more than the quota itself
-// (kernel/sched/core.c tg_set_cfs_bandwidth). It is not offered where it is set to that already or the kernel is too
-// old.
+// allowBurst grants the group what a stopped period lacked on average; the kernel accepts no more than the quota
+// itself (kernel/sched/core.c tg_set_cfs_bandwidth). It offers nothing if that much is set already or the kernel is
+// too old.
 func allowBurst(t *evidence.Throttling, p *check.Pass) (check.Remedy, bool) {
 	if kernelOlder(p, burstKernel) {
 		return check.Remedy{}, false
@@ -110,7 +110,7 @@ func unlimit(t *evidence.Throttling, p *check.Pass) check.Remedy {
 	}
 }
 
-// kernelOlder reports that the recorded kernel is older than major.minor; a kernel that is not known counts as new.
+// kernelOlder reports whether the recorded kernel is older than major.minor; an unknown kernel counts as new.
 func kernelOlder(p *check.Pass, than [2]int) bool {
 	for _, s := range p.Info(metric.HostInfo) {
 		var major, minor int

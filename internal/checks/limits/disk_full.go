@@ -15,7 +15,7 @@ import (
 var (
 	paramDiskUsed = &check.Param{
 		Name: "used", Default: 0.995, Unit: quantity.Ratio,
-		Why: "of a file system that fills at the rate of a log, the last half of a percent is minutes",
+		Why: "a file system that fills at the rate of a log fills its last half percent in minutes",
 	}
 	paramDiskLeft = &check.Param{
 		Name: "left", Default: 256 << 20, Unit: quantity.Bytes,
@@ -54,7 +54,7 @@ another start of the program. Disproof: df shows room.`,
 	Run: runDiskFull,
 }
 
-// A room is what is left on a file system of bytes or of files.
+// A room is what is left on a file system, in bytes or in files.
 type room struct {
 	recording.GaugeSeries
 	left, all, used quantity.Value
@@ -78,7 +78,7 @@ func runDiskFull(p *check.Pass) error {
 	return nil
 }
 
-// rooms are the last readings of each file system, of its bytes and its files.
+// rooms returns the last readings of each file system, of its bytes and its files.
 func rooms(p *check.Pass) (out []room) {
 	for _, kind := range []struct {
 		left, all *metric.Gauge

@@ -108,7 +108,7 @@ func fdFinding(p *check.Pass, s *evidence.LimitShare) check.Finding {
 	return f
 }
 
-// limitsItself says of a server that refuses connections by a limit of its own where that is set.
+// limitsItself says where a server sets the limit of its own by which it refuses connections.
 func limitsItself(f *check.Finding) {
 	f.Notes = append(f.Notes, "the limit is lower than any default, so the server or its unit set it: memcached by "+
 		"its number of connections (-c)")
@@ -121,8 +121,8 @@ func limitsItself(f *check.Finding) {
 }
 
 // fewestByDefault is the soft limit that the kernel gives the first process (INR_OPEN_CUR, include/uapi/linux/fs.h).
-// Who has less has it on purpose, such as memcached, which limits itself to its number of connections and may use all
-// of it.
+// A process with less has it on purpose, such as memcached, which limits itself to its number of connections and may
+// use all of it.
 const fewestByDefault = 1024
 
 // byDesign reports whether a server that set itself a low limit refuses nobody: no connection waits to be accepted.

@@ -9,7 +9,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// ipcUnit is what instructions over cycles give.
+// ipcUnit is the unit of instructions over cycles.
 const ipcUnit = quantity.Unit("instructions/cycles")
 
 var (
@@ -111,7 +111,7 @@ func countersOf(p *check.Pass) (*hardwareCounters, error) {
 	return nil, noPMU(p)
 }
 
-// noPMU gives the collector's own reason: software events may be recorded though the hardware's are not.
+// noPMU returns the collector's own reason: software events may be recorded even if those of the hardware are not.
 func noPMU(p *check.Pass) error {
 	const remedy = "run where the CPU's counters can be read: the host itself, or a guest with a virtual PMU"
 	for _, event := range []string{"cycles", "instructions"} {
@@ -127,19 +127,19 @@ func noPMU(p *check.Pass) error {
 
 func (h *hardwareCounters) has(event string) bool { _, ok := h.events[event]; return ok }
 
-// ipc counts in thousands of millions, to be read.
+// ipc counts in thousands of millions, which are easier to read.
 func (h *hardwareCounters) ipc() quantity.Value {
 	return quantity.Of("", h.events["instructions"]/1e9, "G instructions").
 		Per(quantity.Of("", h.events["cycles"]/1e9, "G cycles")).As(ipcUnit).Named("instructions per cycle")
 }
 
-// cpus gives the CPUs used: task-clock counts nanoseconds.
+// cpus returns the CPUs used: task-clock counts nanoseconds.
 func (h *hardwareCounters) cpus() quantity.Value {
 	return quantity.Of("task-clock", h.events["task-clock"]/1e9, quantity.Seconds).
 		Per(quantity.Of("window", h.span, quantity.Seconds)).As(quantity.CPUs).Named("CPUs used")
 }
 
-// ratios are the further numbers that say what it waits for, as far as this PMU counts them.
+// ratios returns further numbers that show what it waits for, as far as this PMU counts them.
 func (h *hardwareCounters) ratios() []quantity.Value {
 	var out []quantity.Value
 	for _, r := range []struct{ part, whole, label string }{
@@ -199,7 +199,7 @@ func ipcFinding(p *check.Pass, c *hardwareCounters, ipc, cpus quantity.Value) ch
 	return f
 }
 
-// userShare gives the part of the target's CPU time that is spent in user mode.
+// userShare returns the part of the target's CPU time that is spent in user mode.
 func userShare(p *check.Pass) (quantity.Value, bool) {
 	total, user := 0.0, 0.0
 	for _, s := range p.Counter(metric.ProcessCPU, "member", "target") {

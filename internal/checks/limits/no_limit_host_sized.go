@@ -13,7 +13,7 @@ import (
 var (
 	paramRequestShare = &check.Param{
 		Name: "request-share", Default: 0.25, Unit: quantity.Ratio,
-		Why: "who asked for a quarter of the host or less has at least three neighbours of its kind beside it when " +
+		Why: "a container that asked for a quarter of the host or less has at least three such neighbours when " +
 			"the host is full",
 	}
 	paramHostCPUs = &check.Param{

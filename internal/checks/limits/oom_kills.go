@@ -59,7 +59,7 @@ func runOOMKills(p *check.Pass) error {
 	return nil
 }
 
-// lowestKilled gives the level nearest to the process that counted a kill.
+// lowestKilled returns the level nearest to the process at which a kill was counted.
 func lowestKilled(p *check.Pass) (lowest *recording.CounterSeries, killed float64) {
 	level := -1
 	for _, s := range p.Counter(metric.CgroupOOMKills) {

@@ -95,7 +95,7 @@ func runPinned(p *check.Pass) error {
 	return nil
 }
 
-// pinnedLoads gives how busy the CPUs are that the target may use, and how many of the others are idle.
+// pinnedLoads returns how busy the CPUs are that the target may use, and how many of the others are idle.
 func pinnedLoads(p *check.Pass, cpus []evidence.CPUTime) (busy, idle quantity.Value) {
 	var sum, n, free float64
 	for _, c := range cpus {
@@ -111,7 +111,7 @@ func pinnedLoads(p *check.Pass, cpus []evidence.CPUTime) (busy, idle quantity.Va
 	return busy, quantity.Of("idle CPUs that it may not use", free, quantity.CPUs)
 }
 
-// pinnedNames names one CPU, and counts more.
+// pinnedNames names a single CPU, and counts several.
 func pinnedNames(p *check.Pass, may quantity.Value) string {
 	if series := p.Gauge(metric.TargetCPUs); len(series) == 1 {
 		return "CPU " + series[0].Label("cpu")
@@ -119,7 +119,7 @@ func pinnedNames(p *check.Pass, may quantity.Value) string {
 	return may.Text()
 }
 
-// pinnedFix tells a cpuset from what the program or taskset set, as far as the recording knows.
+// pinnedFix distinguishes a cpuset from a binding that the program or taskset set, as far as the recording knows.
 func pinnedFix(p *check.Pass, may quantity.Value, online int, waiting quantity.Value) check.Remedy {
 	r := check.Remedy{
 		Action: "Let it run on all CPUs, and take the binding out of what starts it: taskset, CPUAffinity= of its " +

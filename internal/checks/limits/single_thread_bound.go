@@ -22,7 +22,7 @@ var (
 	}
 	paramSingleLine = &check.Param{
 		Name: "line", Default: 10, Unit: "requests",
-		Why: "in progress for each CPU used: so many has a server that is used for 0.9 of its time (M/M/1; " +
+		Why: "in progress for each CPU used: a server that is busy 0.9 of its time has so many (M/M/1; " +
 			"L. Kleinrock, Queueing Systems I, 3.2), and each takes ten times what it computes",
 	}
 	paramSingleRequest = &check.Param{
@@ -85,9 +85,9 @@ requests are answered no faster.`,
 // A narrow is what lets the target use no more than one CPU, or a few.
 type narrow struct {
 	evidence.BusyThread
-	text  string         // that it is full
+	text  string         // says that it is full
 	more  string         // what to run more of
-	wants quantity.Value // CPUs that it uses or waits for, of each thread that runs at a time
+	wants quantity.Value // CPUs that each thread that runs at a time uses or waits for
 	part  quantity.Value // of the target's CPU time
 }
 
@@ -133,7 +133,7 @@ func runSingleThreadBound(p *check.Pass) error {
 	return nil
 }
 
-// heldShare is how many of the requests may wait for what is full.
+// heldShare returns the share of the requests that may wait for what is full.
 func heldShare(p *check.Pass, r evidence.Requests) (share quantity.Value, err error) {
 	sleeping, err := waitingElsewhere(p)
 	elsewhere := evidence.AskingConnections(p).Number() + sleeping
@@ -141,9 +141,9 @@ func heldShare(p *check.Pass, r evidence.Requests) (share quantity.Value, err er
 		Per(r.InProgress).Named("share of the requests that sleep nowhere and wait for no other server, at least"), err
 }
 
-// waitingElsewhere is how many requests, on average, are in hand of threads that sleep, or wait for a permit or a
-// child: none of these waits ends sooner where the full thread has less to do. To the kernel a sleep of Go or of Java
-// is a futex as any other: of these it takes their own profile.
+// waitingElsewhere returns the mean number of requests whose threads sleep, or wait for a permit or a child: none of
+// these waits ends sooner if the full thread has less to do. To the kernel a sleep of Go or of Java is a futex like
+// any other, so their own profile is used for these.
 func waitingElsewhere(p *check.Pass) (requests float64, err error) {
 	w, err := evidence.WaitingOf(p)
 	if err == nil {
@@ -168,9 +168,9 @@ func waitingElsewhere(p *check.Pass) (requests float64, err error) {
 	return sum / l.Window, nil
 }
 
-// narrowest gives what is fullest. Of Go, whose scheduler moves the work from thread to thread, that is the goroutine
-// that always runs, or the threads that it lets run at a time, where that is always the same number; else the thread
-// or the interpreter that uses most.
+// narrowest returns what is fullest. In Go, whose scheduler moves the work from thread to thread, that is the
+// goroutine that always runs, or the threads that it lets run at a time, if their number is always the same; else it
+// is the thread or the interpreter that uses most.
 func narrowest(p *check.Pass, used quantity.Value) (n narrow) {
 	if n, ok := fullGoroutine(p, used); ok {
 		return n
@@ -192,7 +192,7 @@ func narrowest(p *check.Pass, used quantity.Value) (n narrow) {
 	return n
 }
 
-// fullGoroutine finds the goroutine that runs whenever one looks.
+// fullGoroutine finds the goroutine that runs at every look.
 func fullGoroutine(p *check.Pass, used quantity.Value) (n narrow, ok bool) {
 	g, ok := evidence.BusiestGoroutine(p)
 	if !ok || used.Number() <= 0 {
@@ -205,7 +205,7 @@ func fullGoroutine(p *check.Pass, used quantity.Value) (n narrow, ok bool) {
 	return n, n.wants.AtLeast(p.Param(paramSingleFull))
 }
 
-// idleCPUs are those that the target may use and that nobody uses.
+// idleCPUs returns how many CPUs the target may use that nobody uses.
 func idleCPUs(p *check.Pass, used quantity.Value) (quantity.Value, error) {
 	cpus, _, err := evidence.CPUTimes(p)
 	if err != nil {
@@ -258,7 +258,7 @@ func singleFixes(p *check.Pass, n narrow) []check.Remedy {
 	}}
 }
 
-// runtimeOf is what a process runs: CPython, Node.js, ruby and the like.
+// runtimeOf returns what a process runs: CPython, Node.js, ruby and the like.
 func runtimeOf(p *check.Pass, pid int) string {
 	if runtime := evidence.ScriptRuntimeOf(p, pid); runtime != "" {
 		return runtime
@@ -288,7 +288,7 @@ func moreOf(runtime string) string {
 		"setting"
 }
 
-// heaviestPlaces names where the CPU time goes, of the code that a reader could change.
+// heaviestPlaces names where the CPU time goes, in code that a reader could change.
 func heaviestPlaces(p *check.Pass) []string {
 	c, ok := hotcode.CPUOf(p.Recording)
 	if !ok {

@@ -86,7 +86,7 @@ func runTooManyThreads(p *check.Pass) error {
 	return nil
 }
 
-// meanThreads gives the mean number of the target's threads in a state; a sample without that state had none in it.
+// meanThreads returns the mean number of the target's threads in a state; a sample without that state counts as 0.
 func meanThreads(p *check.Pass, state string) float64 {
 	samples := len(evidence.Together(p.Gauge(metric.ThreadStates)))
 	if samples == 0 {
@@ -142,8 +142,9 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 	p.Report(f)
 }
 
-// runQueueWait gives the share of the runnable threads' time that was waiting, or the host's CPU pressure where threads
-// have no schedstat. Of that of schedstat the part is taken off in which a quota stopped them, where it was measured.
+// runQueueWait returns the share of the runnable threads' time that was waiting, or the host's CPU pressure if
+// threads have no schedstat. Where it was measured, the part in which a quota stopped the threads is subtracted from
+// what schedstat counts.
 func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Value, harm, ok bool) {
 	if total, known := evidence.ThreadsRate(p, metric.ThreadRunDelay, nil); known {
 		label := "time spent waiting for a CPU"
@@ -152,7 +153,7 @@ func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Valu
 		}
 		waiting = quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).
 			Named("%s", label)
-		if p.Lost(metric.ThreadThrottledTime) { // what of it was a quota's was asked for, and is not known
+		if p.Lost(metric.ThreadThrottledTime) { // the quota's part was to be measured, but is not known
 			return waiting, false, true
 		}
 		return waiting, waiting.AtLeast(p.Param(paramRunnableWaiting)), true
@@ -166,8 +167,8 @@ func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Valu
 	return quantity.Value{}, false, false
 }
 
-// stoppedShare gives how much of what schedstat counts as waiting for a CPU was a quota's, 0 where there is none or it
-// was not measured.
+// stoppedShare returns how much of what schedstat counts as waiting for a CPU was due to a quota; it is 0 if there
+// was none or it was not measured.
 func stoppedShare(p *check.Pass) float64 {
 	waited, stopped := 0.0, 0.0
 	for _, s := range p.Gauge(metric.ThreadCPUWait) {

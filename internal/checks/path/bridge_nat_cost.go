@@ -91,7 +91,7 @@ func runBridgeNATCost(p *check.Pass) error {
 	return nil
 }
 
-// forwardsMuch reports whether it is many packets that are forwarded, or few that cost much.
+// forwardsMuch reports whether many packets are forwarded, or few that cost much.
 func forwardsMuch(p *check.Pass, rate, perPacket quantity.Value) bool {
 	cost := rate.Times(perPacket).As(quantity.CPUs)
 	return rate.AtLeast(p.Param(bridgeForwarded)) || cost.AtLeast(p.Param(bridgeForwardedCost))
@@ -138,8 +138,8 @@ func reportBridge(p *check.Pass, all evidence.CPUTime, processed, forwarded, rat
 	p.Report(f)
 }
 
-// bridgeOrVeth names a device of the kinds container engines and hypervisors make, by their naming; empty when there is
-// none.
+// bridgeOrVeth returns a device whose name is of a kind that container engines and hypervisors give; it is empty when
+// there is none.
 func bridgeOrVeth(p *check.Pass, netns string) string {
 	for _, s := range p.Counter(metric.DevicePackets, "netns", netns) {
 		for _, prefix := range []string{

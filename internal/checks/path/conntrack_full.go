@@ -121,7 +121,7 @@ func conntrackRate(p *check.Pass, label string, c *metric.Counter, netns string)
 	return rate
 }
 
-// conntrackSeverity gives the severity and what decided it; zero when the table is fine.
+// conntrackSeverity returns the severity and what decided it; it is zero when the table is fine.
 func conntrackSeverity(p *check.Pass, t conntrackTable) (check.Severity, string) {
 	high := t.level.AtLeast(p.Param(conntrackWarn))
 	switch {

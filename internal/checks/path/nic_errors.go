@@ -58,9 +58,9 @@ func runNICErrors(p *check.Pass) error {
 	return nil
 }
 
-// sentAgain gives what TCP of a namespace retransmitted, and whether that tells that nobody missed a packet: no counter
-// of it rose, and the namespace does not forward, for what it forwards others send again. Where nothing was recorded
-// nothing is known.
+// sentAgain returns what TCP of a namespace retransmitted, and whether that shows that nobody missed a packet: none
+// of the counters rose, and the namespace forwards nothing, since others retransmit what it forwards. If nothing was
+// recorded, nothing is known.
 func sentAgain(p *check.Pass, netns string) (again []quantity.Value, nobodyMissedThem bool) {
 	for _, c := range []struct {
 		counter *metric.Counter

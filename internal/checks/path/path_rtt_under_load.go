@@ -32,7 +32,8 @@ var (
 	}
 )
 
-// rttReported bounds the findings: past the third destination the picture is the same, and the count is told.
+// rttReported bounds the findings: past the third destination the picture is the same, and a note says how many there
+// are.
 const rttReported = 3
 
 var pathRTTUnderLoad = &check.Check{
@@ -71,7 +72,7 @@ type slowPath struct {
 	destination              string
 	rtt, least, excess, over quantity.Value
 	sight                    sight
-	own                      bool // far above what its own connections saw at least
+	own                      bool // far above the least that its own connections saw
 }
 
 func runPathRTTUnderLoad(p *check.Pass) error {

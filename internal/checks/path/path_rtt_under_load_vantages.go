@@ -16,7 +16,7 @@ var rttAlike = &check.Param{
 		"see it half as long",
 }
 
-// A vantage is what was measured of one destination from one place.
+// A vantage is what one place measured of one destination.
 type vantage struct {
 	seen        bool
 	rtt         quantity.Value // median
@@ -27,8 +27,8 @@ type vantage struct {
 // A sight is what a destination looks like from all places.
 type sight struct{ here, neighbour, outside vantage }
 
-// sightOf gives what was measured of a destination. Without a ping from here, the connections' own round trip stands
-// for it.
+// sightOf returns what was measured of a destination. Without a ping from here, the round trip of the connections
+// themselves stands in.
 func sightOf(p *check.Pass, destination string, own quantity.Value) sight {
 	s := sight{
 		here: vantageOf(p, metric.VantageHere, destination, "round trip from here"),
@@ -61,7 +61,7 @@ func vantageOf(p *check.Pass, name, destination, label string) vantage {
 	return v
 }
 
-// farther reports whether a round trip is above another by what path-rtt-under-load takes for a queue.
+// farther reports whether round trip a exceeds b by enough for path-rtt-under-load to call it a queue.
 func farther(p *check.Pass, a, b quantity.Value) bool {
 	return b.Number() > 0 && a.Per(b).As(rttFactor.Unit).AtLeast(p.Param(rttFactor)) && a.Minus(b).
 		AtLeast(p.Param(rttExcess))
@@ -76,7 +76,7 @@ func (s sight) read(p *check.Pass) {
 	}
 }
 
-// egress reports whether the queue is on what this host and its neighbour share and the outside does not.
+// egress reports whether the queue is where this host and its neighbour share the path and the outside does not.
 func (s sight) egress(p *check.Pass) bool {
 	return s.neighbour.seen && s.outside.seen && farther(p, s.here.rtt, s.outside.rtt) &&
 		farther(p, s.neighbour.rtt, s.outside.rtt) &&
@@ -94,13 +94,13 @@ func (s sight) destination(p *check.Pass) bool {
 	return alike(s.neighbour) && alike(s.outside)
 }
 
-// varies reports whether the round trip from the neighbour was now longer and now shorter by as much as a queue is: a
-// distance is not.
+// varies reports whether the round trip from the neighbour varied by as much as a queue does. A distance does not
+// vary.
 func (s sight) varies(p *check.Pass) bool {
 	return s.neighbour.most.Minus(s.neighbour.least).AtLeast(p.Param(rttExcess))
 }
 
-// evidence are the numbers of all places.
+// evidence returns the numbers of all places.
 func (s sight) evidence() []quantity.Value {
 	var out []quantity.Value
 	for _, v := range []vantage{s.here, s.neighbour, s.outside} {
@@ -114,7 +114,7 @@ func (s sight) evidence() []quantity.Value {
 	return out
 }
 
-// locate says of a slow path what the other places tell, where there were any.
+// locate adds what the other places tell about a slow path, if there were any.
 func locate(p *check.Pass, f *check.Finding, path slowPath) {
 	s := path.sight
 	if !s.neighbour.seen && !s.outside.seen {
@@ -179,6 +179,6 @@ func locateEgress(p *check.Pass, f *check.Finding, path slowPath) {
 		return
 	}
 	f.Summary += ": the egress both share, neither this service nor " + path.destination
-	// from rttExcess on (see egress), not rttWarn: nobody holds back the answer to a ping, which is as slow
+	// rttExcess is enough (see egress), not rttWarn: the ping is as slow, and nobody holds back its answer
 	f.Severity = check.Warning
 }

@@ -129,7 +129,7 @@ func snatFinding(hot evidence.CPUTime, others []evidence.CPUTime, netns string) 
 	}
 }
 
-// losing makes it critical when packets are dropped before the CPU, where drops were counted.
+// losing makes it critical if drops were counted and packets are dropped before the CPU.
 func losing(p *check.Pass, f *check.Finding, drops quantity.Value) {
 	if !p.Recorded(metric.SoftnetDropped) {
 		return
@@ -140,7 +140,7 @@ func losing(p *check.Pass, f *check.Finding, drops quantity.Value) {
 	}
 }
 
-// doubtForwarding lowers the confidence when it is not forwarding, by the numbers, that fills the CPU.
+// doubtForwarding lowers the confidence if the numbers do not show that forwarding fills the CPU.
 func doubtForwarding(p *check.Pass, f *check.Finding, share quantity.Value) {
 	const ownPackets = ": the CPU may be busy with packets of this host's own sockets"
 	switch {
@@ -154,9 +154,9 @@ func doubtForwarding(p *check.Pass, f *check.Finding, share quantity.Value) {
 	f.Confidence = check.Medium
 }
 
-// forwarder finds a namespace that forwards, and its forwarded packets as a share of all packets processed. Where its
-// counter was not recorded, routing switched on and rules that translate stand for it. Forwarding that is known to be
-// zero is no forwarding.
+// forwarder finds a namespace that forwards, and its forwarded packets as a share of all packets processed. If its
+// counter was not recorded, routing that is switched on together with rules that translate stands in. A counter of
+// zero means no forwarding.
 func forwarder(p *check.Pass) (netns string, share quantity.Value, ok bool) {
 	processed, _, _ := evidence.Rise("packets processed on all CPUs", p.Counter(metric.SoftnetProcessed))
 	most := 0.0

@@ -109,7 +109,7 @@ func runSoftirqImbalance(p *check.Pass) error {
 	return nil
 }
 
-// medianLoad gives the median share of time that CPUs are busy.
+// medianLoad returns the median share of time that CPUs are busy.
 func medianLoad(cpus []evidence.CPUTime) quantity.Value {
 	return evidence.MedianShare("busy, median share of the other CPUs", cpus, evidence.CPUTime.Load)
 }
