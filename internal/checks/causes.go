@@ -9,14 +9,14 @@ import (
 )
 
 // Causes is the table of what explains what. An edge says that the second check's finding is a consequence of the
-// first's, where both found something about what can be related; a chain of edges carries through findings only. So an
-// edge is there for what follows directly, and each has a recording among the cases in which a consequence would stand
+// first's, if both found something about subjects that can be related. A chain of edges leads through findings only.
+// So each edge is for a direct consequence, and has a recording among the cases in which a consequence would stand
 // alone without it.
 //
 //nolint:funlen // a table
 func Causes() check.Causes {
 	table := check.Causes{
-		// Packets that are dropped or damaged are retransmitted; a SYN after 1 s, in which connects pile up.
+		// Dropped or damaged packets are retransmitted; a SYN after 1 s, and connects pile up meanwhile.
 		{
 			Cause: "softnet-drops", Effect: "nic-drops",
 			Why: "a packet that the backlog refuses counts as dropped by a virtual device",
