@@ -158,7 +158,7 @@ func (l *nativeLock) share(window quantity.Value) quantity.Value {
 		Named("waiting for the lock, share of the time of the %d threads that waited", len(l.threads))
 }
 
-// handOffs is the share of the waits that were ended by a thread that waited for the lock itself.
+// handOffs is the share of the waits that a thread ended which waits for the lock itself at other times.
 func (l *nativeLock) handOffs(p *check.Pass) (share quantity.Value, known bool) {
 	own, all := 0.0, 0.0
 	for _, s := range p.Gauge(metric.FutexWakes, "pid", l.pid, "on", l.on) {
@@ -262,7 +262,7 @@ func holdForLess(p *check.Pass, share quantity.Value) check.Remedy {
 	}
 }
 
-// harms tells whether work waits for the lock, and adds what speaks against it.
+// harms reports whether work waits for the lock, and adds what speaks against it.
 func (l *nativeLock) harms(p *check.Pass, window, share, waiters quantity.Value, f *check.Finding) bool {
 	if !l.sure {
 		f.Doubts = append(f.Doubts, "the futex is not that of a plain mutex: a condition variable that the threads "+
@@ -289,7 +289,7 @@ func (l *nativeLock) harms(p *check.Pass, window, share, waiters quantity.Value,
 	return share.AtLeast(p.Param(lockWarn))
 }
 
-// lowest gives the lower of two confidences, of which the first may not be set.
+// lowest returns the lower of two confidences; the first may be unset.
 func lowest(a, b check.Confidence) check.Confidence {
 	if a == 0 || b < a {
 		return b
