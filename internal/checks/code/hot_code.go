@@ -22,7 +22,7 @@ var (
 	}
 	hotOfLimit = &check.Param{
 		Name: "of-limit", Default: 0.8, Unit: quantity.Ratio,
-		Why: "of what it may use: a small quota is nearly used up by less than half of a CPU",
+		Why: "of what it may use: less than half of a CPU nearly uses up a small quota",
 	}
 	hotThread = &check.Param{
 		Name: "thread", Default: 0.9, Unit: quantity.CPUs,
@@ -55,8 +55,8 @@ var (
 	}
 	hotAll = &check.Param{
 		Name: "all", Default: 0.9, Unit: quantity.Ratio,
-		Why: "of the time in the program's functions: what nearly all of it goes through is the program's work, and " +
-			"no place in it",
+		Why: "of the time in the program's functions: what nearly all of it goes through is the program's work, " +
+			"not a place in it",
 	}
 	hotSpread = &check.Param{
 		Name: "spread", Default: 0.5, Unit: quantity.Ratio,

@@ -84,7 +84,7 @@ func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	if all.AtLeast(p.Param(hotAll)) && hotSeconds(h.Own).Per(whole).Below(spread) &&
 		hotSeconds(h.CalleeTime).Per(whole).Below(spread) {
 		return "nearly all that the program does goes through it, and its time is in many calls: it is the work " +
-			"itself, and no place in it"
+			"itself, not a place in it"
 	}
 	return hotJob(p, t, h)
 }

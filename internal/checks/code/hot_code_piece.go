@@ -38,7 +38,7 @@ func (w *hotWork) text() string {
 	if w.parent {
 		return fmt.Sprintf("a child computes for %s, while its parent waits", w.piece.Text())
 	}
-	return fmt.Sprintf("a piece of work computes for %s, while who asked for it waits", w.piece.Text())
+	return fmt.Sprintf("a piece of work computes for %s, while whoever asked waits", w.piece.Text())
 }
 
 // hotWorkOf finds how long a piece of work computes in this code while somebody waits for it: in a server that is not

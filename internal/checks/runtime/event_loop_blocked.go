@@ -18,8 +18,8 @@ import (
 var loopBlocked = &check.Param{
 	Name: "blocked", Default: 0.05, Unit: quantity.Ratio,
 	Why: "an event loop serves hundreds of connections in turn: while it stands still none of them is served, and " +
-		"of its time " +
-		"a twentieth is already tens of milliseconds at a time",
+		"a twentieth " +
+		"of its time is already tens of milliseconds at a time",
 }
 
 var eventLoopBlocked = &check.Check{

@@ -20,7 +20,7 @@ var (
 	}
 	paramGCShareMost = &check.Param{
 		Name: "share-most", Default: 0.5, Unit: quantity.Ratio,
-		Why: "from half of the time on, who waits for another thread mostly waits until that may run again",
+		Why: "from half of the time on, a wait for another thread is mostly a wait until it may run again",
 	}
 	paramGCCPUShare = &check.Param{
 		Name: "cpu-share", Default: 0.25, Unit: quantity.Ratio,

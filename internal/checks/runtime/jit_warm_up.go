@@ -200,7 +200,7 @@ func pausesLengthened(p *check.Pass, pid string, f *check.Finding) {
 	}
 	waited := quantity.Of("waited", evidence.RunDelay(p, pid, evidence.ParallelCollectors), quantity.CPUs)
 	needed := pauses.Times(ran.Per(ran.Plus(waited))).
-		Named("time in collections, of which their threads ran and did not wait for a CPU")
+		Named("time in collections in which their threads ran and did not wait for a CPU")
 	p.Read(needed)
 	if needed.Below(p.Param(paramLengthened)) {
 		f.Evidence = append(f.Evidence, pauses, needed)

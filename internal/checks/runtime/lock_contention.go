@@ -14,8 +14,7 @@ import (
 var (
 	lockLevel = &check.Param{
 		Name: "level", Default: 0.05, Unit: quantity.Ratio,
-		Why: "of a twentieth of its time a thread can hardly get more done elsewhere; short waits are what a lock " +
-			"is for",
+		Why: "in a twentieth of its time a thread can hardly get more done elsewhere; a lock is for short waits",
 	}
 	lockWarn = &check.Param{
 		Name: "warn", Default: 0.1, Unit: quantity.Ratio,
@@ -23,8 +22,7 @@ var (
 	}
 	lockHandOffs = &check.Param{
 		Name: "hand-offs", Default: 0.5, Unit: quantity.Ratio,
-		Why: "a lock is handed on by one that waits for it itself at other times; a queue's consumers are woken by " +
-			"its producers",
+		Why: "whoever hands on a lock waits for it at other times; producers of a queue wake its consumers",
 	}
 	lockLeader = &check.Param{
 		Name: "leader", Default: 0.8, Unit: quantity.Threads,
@@ -35,16 +33,16 @@ var (
 	lockRequest = &check.Param{
 		Name: "request", Default: 0.1, Unit: quantity.Seconds,
 		Why: "a person notices when an answer takes longer (J. Nielsen, Response Times: The 3 Important Limits): " +
-			"where as many wait for the lock as requests are in progress, these wait, and nobody for his turn to " +
+			"where as many wait for the lock as requests are in progress, these wait, and nobody for a turn to " +
 			"accept",
 	}
 	lockWaiters = &check.Param{
 		Name: "waiters", Default: 1, Unit: quantity.Goroutines,
-		Why: "with less than one that waits on average the lock is short of nothing but at moments",
+		Why: "with less than one waiting on average the lock is short only at moments",
 	}
 	lockTurns = &check.Param{
 		Name: "turns", Default: 1.5, Unit: quantity.Threads,
-		Why: "one behind the other they wait for clients one at a time: where more do, they do so without the lock",
+		Why: "in turn they wait for clients one at a time: where more do, they wait without the lock",
 	}
 )
 

@@ -99,7 +99,7 @@ func mutexFinding(
 		Disproof: "another second finds the " + w.Who() + " elsewhere.",
 	}
 	if _, parts := w.Inside(s.Method, hotcode.ForLock); len(parts) > 0 {
-		f.Summary += "; who has it is one of those there that " + evidence.WithoutShare(parts[0])
+		f.Summary += "; the holder is one of those there that " + evidence.WithoutShare(parts[0])
 		f.Notes = append(f.Notes, fmt.Sprintf("%s in %s that do not wait for it: %s", w.Who(), s.Method,
 			strings.Join(parts, ", ")))
 	}

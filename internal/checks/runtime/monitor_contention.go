@@ -19,8 +19,7 @@ import (
 var (
 	contentionLevel = &check.Param{
 		Name: "level", Default: 0.05, Unit: quantity.Ratio,
-		Why: "of a twentieth of its time a thread can hardly get more done elsewhere; short waits are what a lock " +
-			"is for",
+		Why: "in a twentieth of its time a thread can hardly get more done elsewhere; a lock is for short waits",
 	}
 	contentionWarn = &check.Param{
 		Name: "warn", Default: 0.1, Unit: quantity.Ratio,

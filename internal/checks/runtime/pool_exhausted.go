@@ -15,7 +15,7 @@ import (
 var (
 	leaseWaiters = &check.Param{
 		Name: "waiters", Default: 1, Unit: quantity.Threads,
-		Why: "with less than one thread waiting on average the pool is short of nothing but at moments",
+		Why: "with less than one thread waiting on average the pool is short only at moments",
 	}
 	leaseShare = &check.Param{
 		Name: "share", Default: 0.1, Unit: quantity.Ratio,

@@ -14,7 +14,7 @@ import (
 var (
 	queueProducers = &check.Param{
 		Name: "producers", Default: 0.5, Unit: quantity.Threads,
-		Why: "half a thread that stands still at any moment is more than a queue that is full for moments",
+		Why: "half a thread standing still at any moment is more than a queue that is full for moments",
 	}
 	queueShare = &check.Param{
 		Name: "share", Default: 0.1, Unit: quantity.Ratio,

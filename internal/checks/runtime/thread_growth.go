@@ -18,7 +18,7 @@ import (
 var (
 	paramThreadGrowth = &check.Param{
 		Name: "growth", Default: 10, Unit: quantity.Threads,
-		Why: "a pool that is filled gets a few more; ten that none of is given back are a pattern",
+		Why: "a pool that is filled gets a few more; ten that are never given back are a pattern",
 	}
 	paramManyThreads = &check.Param{
 		Name: "threads", Default: 500, Unit: quantity.Threads,

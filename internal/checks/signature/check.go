@@ -23,7 +23,7 @@ var (
 	}
 	codeGarbage = &check.Param{
 		Name: "garbage", Default: 0.5, Unit: quantity.Ratio,
-		Why: "from half of the allocated bytes on, the collector works for this code more than for all other: fix " +
+		Why: "from half of the allocated bytes on, the collector works more for this code than for all other: fix " +
 			"it first",
 	}
 	codeOwns = &check.Param{
@@ -47,8 +47,8 @@ var (
 	}
 	codeLost = &check.Param{
 		Name: "lost", Default: 0.1, Unit: quantity.CPUs,
-		Why: "a share of a program that uses little is little: what costs less than a tenth of a CPU is not seen " +
-			"beside what the load of one second differs from that of the next",
+		Why: "a share of a program that uses little is little: less than a tenth of a CPU does not show " +
+			"beside the difference in load from one second to the next",
 	}
 	allocGC = &check.Param{
 		Name: "gc", Default: 0.05, Unit: quantity.Ratio,
@@ -56,7 +56,7 @@ var (
 	}
 	allocCost = &check.Param{
 		Name: "cost", Default: 0.1, Unit: quantity.Ratio,
-		Why: "what is allocated costs also what is done to fill it: a tenth of the CPU time repays the work",
+		Why: "what is allocated must also be filled: a tenth of the CPU time repays the work",
 	}
 )
 
@@ -204,13 +204,13 @@ func (s *signature) limits(w clause) (l limits) {
 	if w.PerRequest > 0 {
 		l.perRequest = &check.Param{
 			Name: prefix + "per-request", Default: w.PerRequest.Seconds(), Unit: quantity.Seconds,
-			Why: "that a request to a server computes in it: in pieces that are shorter it is ordinary work",
+			Why: "that a request to a server computes in it: in shorter pieces it is ordinary work",
 		}
 	}
 	if w.PerWait > 0 {
 		l.perWait = &check.Param{
 			Name: prefix + "per-wait", Default: w.PerWait.Seconds(), Unit: quantity.Seconds,
-			Why: "that a program which nobody asks computes in it before it waits again: it is one piece of its work",
+			Why: "that a program which nobody asks computes in it between two waits: one piece of its work",
 		}
 	}
 	return l

@@ -16,8 +16,7 @@ import (
 var (
 	databaseLevel = &check.Param{
 		Name: "share", Default: 0.1, Unit: quantity.Ratio,
-		Why: "locks are what keeps transactions apart: a tenth of the statements' time is more than they meet by " +
-			"chance",
+		Why: "locks keep transactions apart: a tenth of the statements' time is more than they meet by chance",
 	}
 	databaseWarn = &check.Param{
 		Name: "warn", Default: 0.4, Unit: quantity.Ratio,
@@ -26,7 +25,7 @@ var (
 	}
 	databaseSessions = &check.Param{
 		Name: "sessions", Default: 0.5, Unit: sessions,
-		Why: "less than half of one session at any moment is seldom noticed by who asks",
+		Why: "clients seldom notice less than half of one session at any moment",
 	}
 )
 
@@ -306,7 +305,7 @@ func (h *lockHolder) idles() bool { return strings.HasPrefix(h.state, "idle in t
 // does says what the holder does, with its statement's fingerprint.
 func (h *lockHolder) does() string {
 	if h.front != "" {
-		return fmt.Sprintf("wanted by: %s; who has it is mostly %s", h.front, h.doing())
+		return fmt.Sprintf("wanted by: %s; the holder is mostly %s", h.front, h.doing())
 	}
 	return h.doing()
 }

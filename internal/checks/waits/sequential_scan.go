@@ -23,7 +23,7 @@ var (
 	}
 	scanSessions = &check.Param{
 		Name: "sessions", Default: 0.5, Unit: sessions,
-		Why: "less than half of one session at any moment is seldom noticed by who asks",
+		Why: "clients seldom notice less than half of one session at any moment",
 	}
 	scanPages = &check.Param{
 		Name: "pages", Default: 100, Unit: quantity.Pages,
@@ -247,7 +247,7 @@ func (s tableScan) why() string {
 	case s.kept == 1:
 		return "all of whose rows are wanted"
 	}
-	return "of which its filter keeps " + s.keptText()
+	return "where its filter keeps " + s.keptText()
 }
 
 func (s tableScan) statementText() string {

@@ -19,7 +19,7 @@ var (
 	}
 	statementWaitSessions = &check.Param{
 		Name: "sessions", Default: 1, Unit: sessions,
-		Why: "with less than one that waits at any moment clients hardly wait for each other",
+		Why: "with less than one waiting at any moment, clients hardly wait for each other",
 	}
 	statementWaitEach = evidence.RequestSeconds()
 )

@@ -177,8 +177,8 @@ func (r row) finding(
 		f.Remedies = ofJVM(native)
 	}
 	if r.contended && r.apart(pool) {
-		f.Notes = append(f.Notes, "each thread has a place of its own and nobody else wants it: so a program keeps "+
-			"threads for which it has no work")
+		f.Notes = append(f.Notes, "each thread has a place of its own that nobody else wants: so a program keeps "+
+			"threads without work")
 		return f
 	}
 	if occupied.AtLeast(p.Param(limits.occupied)) || r.blocks || r.ends && at.Still > 0 ||
