@@ -9,14 +9,14 @@ import (
 )
 
 // Causes is the table of what explains what. An edge says that the second check's finding is a consequence of the
-// first's, where both found something about what can be related; a chain of edges carries through findings only. So an
-// edge is there for what follows directly, and each has a recording among the cases in which a consequence would stand
+// first's, if both found something about subjects that can be related. A chain of edges leads through findings only.
+// So each edge is for a direct consequence, and has a recording among the cases in which a consequence would stand
 // alone without it.
 //
 //nolint:funlen // a table
 func Causes() check.Causes {
 	table := check.Causes{
-		// Packets that are dropped or damaged are retransmitted; a SYN after 1 s, in which connects pile up.
+		// Dropped or damaged packets are retransmitted; a SYN after 1 s, and connects pile up meanwhile.
 		{
 			Cause: "softnet-drops", Effect: "nic-drops",
 			Why: "a packet that the backlog refuses counts as dropped by a virtual device",
@@ -38,13 +38,13 @@ func Causes() check.Causes {
 		{Cause: "nic-errors", Effect: "syn-retransmits", Why: "damaged SYNs are retransmitted"},
 		{
 			Cause: "path-rtt-under-load", Effect: "retransmits",
-			Why: "a queue that is long is also full at times, and drops",
+			Why: "a long queue is also full at times, and drops",
 		},
 
 		// Who is asked, and how often.
 		{
 			Cause: "n-plus-one", Effect: "waiting-on-backend",
-			Why: "many answers in turn are long in sum, however short each is",
+			Why: "many answers in turn add up, however short each is",
 		},
 		{
 			Cause: "database-lock", Effect: "waiting-on-backend", If: evidence.MostAnswers,
@@ -59,7 +59,7 @@ func Causes() check.Causes {
 		},
 		{
 			Cause: "bridge-nat-cost", Effect: "softirq-imbalance", If: evidence.DearPackets,
-			Why: "packets that cost a hundred times the usual would cost that on two CPUs still",
+			Why: "packets that cost a hundred times the usual would cost the same on two CPUs",
 		},
 		{Cause: "bridge-nat-cost", Effect: "cpu-in-softirq", Why: "each packet is handled several times, in softirq"},
 		{Cause: "softirq-imbalance", Effect: "softnet-drops", Why: "the backlog of a CPU without time to spare fills"},
@@ -80,7 +80,7 @@ func Causes() check.Causes {
 		},
 		{Cause: "short-connection-ceiling", Effect: "local-port-exhaustion", Why: "the ports are in TIME_WAIT"},
 		{Cause: "short-connection-ceiling", Effect: "port-search-cliff", Why: "few free ports are left to find"},
-		{Cause: "short-connection-ceiling", Effect: "no-keepalive", Why: "it is these connections that are not kept"},
+		{Cause: "short-connection-ceiling", Effect: "no-keepalive", Why: "these connections are not kept"},
 		{Cause: "port-search-cliff", Effect: "cpu-in-system", Why: "the search is the kernel's time"},
 		{Cause: "no-keepalive", Effect: "time-wait-overflow", Why: "each connection leaves a TIME_WAIT"},
 		{
@@ -109,7 +109,7 @@ func Causes() check.Causes {
 		{Cause: "lock-contention", Effect: "held-requests", Why: "they wait inside it for the lock"},
 		{Cause: "queue-bound", Effect: "held-requests", Why: "they wait inside it for room in the queue"},
 		{Cause: "pool-stuck", Effect: "held-requests", Why: "they wait inside it where the pool stands"},
-		{Cause: "dns-slow", Effect: "held-requests", Why: "they wait inside it for the address of whom it asks"},
+		{Cause: "dns-slow", Effect: "held-requests", Why: "they wait inside it for the address of a server"},
 		{
 			Cause: "event-loop-blocked", Effect: "held-requests",
 			Why: "nobody works on a request while its loop stands still",
@@ -232,7 +232,7 @@ func Causes() check.Causes {
 
 		// The runtime.
 		{Cause: "heap-growth", Effect: "gc-overhead", Why: "the fuller the heap, the more collections"},
-		{Cause: "explicit-gc", Effect: "gc-overhead", Why: "the collections are those that the program asks for"},
+		{Cause: "explicit-gc", Effect: "gc-overhead", Why: "the program asks for the collections"},
 		{
 			Cause: "gc-threads-oversized", Effect: "gc-overhead",
 			Why: "the collector's threads wait for each other's CPUs",
@@ -249,7 +249,7 @@ func Causes() check.Causes {
 		{Cause: "gc-overhead", Effect: "time-to-safepoint", Why: "collections ask for the safepoints"},
 		{
 			Cause: "time-to-safepoint", Effect: "safepoint-time",
-			Why: "the time in safepoints holds that until they are reached",
+			Why: "the time in safepoints includes the time to reach them",
 		},
 		{
 			Cause: "gc-overhead", Effect: "lock-held", If: evidence.StopsMost,
@@ -289,7 +289,7 @@ func Causes() check.Causes {
 		},
 		{
 			Cause: "string-concat-loop", Effect: "interpreter-gc",
-			Why: "each step leaves the text before as garbage, half of all steps' bytes",
+			Why: "each step leaves the old text as garbage, half of all steps' bytes",
 		},
 		{
 			Cause: "syscall-storm", Effect: "hot-code", If: evidence.OwnsCPU,
@@ -313,7 +313,7 @@ func Causes() check.Causes {
 		},
 		{
 			Cause: "lock-held", Effect: "lock-contention",
-			Why: "what a pool's threads stand in is what the scheduler's events tell of one by one",
+			Why: "the scheduler's events show one by one what a pool's threads stand in",
 		},
 		{
 			Cause: "gil-contention", Effect: "lock-held",

@@ -1,6 +1,6 @@
-// Package checks is the suite: the rules of all rooms in fix order, and what explains what among them. The
-// rooms below it are one for each stage, each with a file for each rule, and the table of signatures, whose rows are
-// rules of the last two. It imports nothing that can see a host.
+// Package checks is the suite: the rules of all rooms in fix order, and what explains what among them. It has one
+// room for each stage, with one file for each rule, and the table of signatures, whose rows are rules of the last two
+// stages. It imports nothing that can see a host.
 package checks
 
 import (

@@ -22,7 +22,7 @@ var (
 	}
 	hotOfLimit = &check.Param{
 		Name: "of-limit", Default: 0.8, Unit: quantity.Ratio,
-		Why: "of what it may use: a small quota is nearly used up by less than half of a CPU",
+		Why: "of what it may use: less than half of a CPU nearly uses up a small quota",
 	}
 	hotThread = &check.Param{
 		Name: "thread", Default: 0.9, Unit: quantity.CPUs,
@@ -55,8 +55,8 @@ var (
 	}
 	hotAll = &check.Param{
 		Name: "all", Default: 0.9, Unit: quantity.Ratio,
-		Why: "of the time in the program's functions: what nearly all of it goes through is the program's work, and " +
-			"no place in it",
+		Why: "of the time in the program's functions: what nearly all of it goes through is the program's work, " +
+			"not a place in it",
 	}
 	hotSpread = &check.Param{
 		Name: "spread", Default: 0.5, Unit: quantity.Ratio,
@@ -139,7 +139,7 @@ or the work done in a second stays the same when the function is made cheaper.`,
 	Run:   runHotCode,
 }
 
-// A hotTarget is the program whose code is looked at, and how much of what it may have it uses.
+// A hotTarget is the program whose code is examined, with the CPUs that it uses and their share of those it may use.
 type hotTarget struct {
 	cpu     *hotcode.CPU
 	subject check.Subject
@@ -178,7 +178,7 @@ func runHotCode(p *check.Pass) error {
 	return hotUnknown(p, t)
 }
 
-// hotTargetOf finds the target's CPU time; of a whole host that of the process with most of it.
+// hotTargetOf finds the target's CPU time. On a whole host it takes the process that used the most.
 func hotTargetOf(p *check.Pass) (*hotTarget, error) {
 	t := &hotTarget{subject: evidence.TargetSubject(p), name: p.Meta.Target.Name}
 	for _, s := range p.Info(metric.TargetInfo) {
@@ -209,8 +209,8 @@ func hotTargetOf(p *check.Pass) (*hotTarget, error) {
 	return t, nil
 }
 
-// hotNoProfile says why there are no samples: in the words of the sampler of all CPUs, unless only a runtime's own
-// profiler says what would help.
+// hotNoProfile says why there are no samples. It quotes the sampler of all CPUs, unless only a runtime's own profiler
+// names a remedy.
 func hotNoProfile(p *check.Pass) error {
 	reason, remedy := p.Why(metric.HostCPUProfileSamples)
 	if other, fix := p.Why(metric.CPUProfileSamples); remedy == "" && fix != "" {
@@ -219,7 +219,7 @@ func hotNoProfile(p *check.Pass) error {
 	return check.NotAssessed(remedy, "there is no CPU profile: %s", reason)
 }
 
-// hotName gives the name of a process of the host, else that of its busiest thread.
+// hotName returns the name of a process of the host, or else the name of its busiest thread.
 func hotName(p *check.Pass, pid string, c *hotcode.CPU) string {
 	for _, s := range p.Counter(metric.ProcessCPU, "pid", pid) {
 		return s.Label("comm")
@@ -230,7 +230,7 @@ func hotName(p *check.Pass, pid string, c *hotcode.CPU) string {
 	return ""
 }
 
-// share is the function's part of the process's CPU time, with all that it calls.
+// share is the share of the process's CPU time in the function and everything that it calls.
 func (t *hotTarget) share(h *hotcode.Hot) quantity.Value {
 	return hotSeconds(h.Inclusive).Per(t.total()).
 		Named("share of the process's CPU time in %s and what it calls", hotcode.Function(h.Name))
@@ -240,7 +240,7 @@ func (t *hotTarget) total() quantity.Value {
 	return quantity.Of("CPU time", t.cpu.Total(), quantity.Seconds)
 }
 
-// cpus is what the function uses.
+// cpus is how many CPUs the function uses.
 func (t *hotTarget) cpus(h *hotcode.Hot) quantity.Value {
 	return hotSeconds(h.Inclusive).Per(quantity.Of("window", t.cpu.Window, quantity.Seconds)).As(quantity.CPUs)
 }
@@ -249,7 +249,7 @@ func hotSeconds(w stacks.Weight) quantity.Value {
 	return quantity.Of("", float64(w.Value)/1e9, quantity.Seconds)
 }
 
-// hotUnknown is the outcome where no function has the share: nothing to say, unless what has no name could be one.
+// hotUnknown is the outcome if no function has the share: nothing, unless the time without a name could hide one.
 func hotUnknown(p *check.Pass, t *hotTarget) error {
 	d := t.cpu.Dark()
 	dark := quantity.Of("", d.Total(), quantity.Seconds).Per(t.total()).Named("share of the CPU time without a name")
@@ -270,8 +270,8 @@ func hotUnknown(p *check.Pass, t *hotTarget) error {
 		t.used.Text(), dark.Text(), hotDarkText(d))
 }
 
-// hotNamers says what names the functions that an interpreter runs. Others of Ruby than perfdoctor knows reads
-// rbspy, from outside (https://rbspy.github.io), and of PHP phpspy (https://github.com/adsr/phpspy).
+// hotNamers says which tool names the functions that an interpreter runs. For versions that perfdoctor does not know,
+// rbspy (https://rbspy.github.io) reads Ruby from outside, and phpspy (https://github.com/adsr/phpspy) reads PHP.
 func hotNamers(interpreter string) string {
 	switch interpreter {
 	case "ruby":
@@ -286,8 +286,8 @@ func hotNamers(interpreter string) string {
 	return "python -X perf (3.12 or newer), node --perf-basic-prof, or py-spy and the inspector of the runtime"
 }
 
-// hotCut is the outcome where the innermost functions have names: one that has the share with all that it calls may be
-// among the callers, which must be known then.
+// hotCut is the outcome if the innermost functions have names. A function that has the share with all that it calls
+// may be among their callers, so the callers must be known.
 func hotCut(p *check.Pass, t *hotTarget, remedy string) error {
 	cut := quantity.Of("", t.cpu.Cut(), quantity.Seconds).Per(t.total()).
 		Named("share of the CPU time without its callers")
@@ -300,7 +300,8 @@ func hotCut(p *check.Pass, t *hotTarget, remedy string) error {
 		full, cut.Text())
 }
 
-// hotFullOf says what is full, whatever code fills it: all that the program may use, or one thread; empty if nothing.
+// hotFullOf says what is full, whatever code fills it: all that the program may use, or one thread. It returns "" if
+// nothing is full.
 func hotFullOf(p *check.Pass, t *hotTarget) string {
 	if t.hasUsedUp(p) {
 		return hotUsedUp
@@ -322,7 +323,7 @@ func hotFullOf(p *check.Pass, t *hotTarget) string {
 func hotDarkText(d hotcode.Dark) string {
 	text := ""
 	add := func(what string, n float64) {
-		if n < 1e-3 { // seconds: less is how the sums were rounded
+		if n < 1e-3 { // seconds: less is a rounding error of the sums
 			return
 		}
 		if text != "" {

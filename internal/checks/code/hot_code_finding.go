@@ -15,13 +15,13 @@ import (
 // A hotHarm is what waits for the function.
 type hotHarm struct {
 	text     string           // "thread worker-1 is full"; empty where nothing is shown
-	capacity float64          // share of what is limited that the program, or the thread, uses
+	capacity float64          // share of the limit that the program, or the thread, uses
 	evidence []quantity.Value //
 	thread   bool             // it is one thread, or an interpreter
-	// What lets one of its threads run at a time, such as CPython 3.11: several may be busy, or one. Empty otherwise.
+	// The runtime, if it lets one of its threads run at a time, such as CPython 3.11: one or several may be busy.
 	runtime string
-	few     bool // it lets no more than so many threads run at a time
-	late    bool // nothing is full, and who asked waits for the code
+	few     bool // it limits how many threads run at a time
+	late    bool // nothing is full, but whoever asked waits for the code
 }
 
 func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Value) check.Finding {
@@ -54,7 +54,7 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 	switch {
 	case excuse != "":
 		f.Notes = append(f.Notes, excuse)
-	case harm.text != "" && t.cpu.Kernel > 0: // else what the share is of is not known
+	case harm.text != "" && t.cpu.Kernel > 0: // else the total of the share is not known
 		f.Severity = check.Warning
 		hotFills(p, t, h, &f)
 	}
@@ -67,7 +67,8 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 	return f
 }
 
-// hotExcuse says why the function is no fault even of a program that is short of CPU time; empty where nothing does.
+// hotExcuse says why the function is no fault, even if the program is short of CPU time. It returns "" without such a
+// reason.
 func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	whole := hotSeconds(h.Inclusive)
 	traffic := hotSeconds(h.Traffic).Per(whole)
@@ -83,13 +84,13 @@ func hotExcuse(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	if all.AtLeast(p.Param(hotAll)) && hotSeconds(h.Own).Per(whole).Below(spread) &&
 		hotSeconds(h.CalleeTime).Per(whole).Below(spread) {
 		return "nearly all that the program does goes through it, and its time is in many calls: it is the work " +
-			"itself, and no place in it"
+			"itself, not a place in it"
 	}
 	return hotJob(p, t, h)
 }
 
-// hotKernel is the share of the CPU time in which the kernel works for sockets, waits and wake-ups, of a script: its
-// own samples do not show what the kernel does. Without others all of its time in the kernel counts.
+// hotKernel is the share of a script's CPU time that the kernel spends on sockets, waits and wake-ups. The script's
+// own samples do not show what the kernel does. Without other samples, all of its time in the kernel counts.
 func hotKernel(p *check.Pass, t *hotTarget) quantity.Value {
 	if t.cpu.Event != stacks.Script || t.cpu.Kernel <= 0 {
 		return quantity.Of("", 0, quantity.Ratio)
@@ -100,13 +101,13 @@ func hotKernel(p *check.Pass, t *hotTarget) quantity.Value {
 	return quantity.Of("", t.cpu.System/t.cpu.Kernel, quantity.Ratio)
 }
 
-// hotNumber gives a number of CPUs without its unit.
+// hotNumber returns a number of CPUs without its unit.
 func hotNumber(v quantity.Value) string { return evidence.WithoutUnit(v) }
 
 // hotPlace names the function with its line.
 func hotPlace(h *hotcode.Hot) string { return hotcode.At(h.Name, h.Line) }
 
-// hotInside names what libraries do for the function; empty where they do little.
+// hotInside names what libraries do for the function. It returns "" if they do little.
 func hotInside(h *hotcode.Hot) string {
 	if h.Inner != "" {
 		return hotcode.Function(h.Inner)
@@ -114,7 +115,7 @@ func hotInside(h *hotcode.Hot) string {
 	return strings.Join(h.Callees, " and ")
 }
 
-// hotParts are the function's own part and that of the call that takes most of it.
+// hotParts are the function's own part, and the part of the call that takes most of its time.
 func hotParts(h *hotcode.Hot) []quantity.Value {
 	whole := hotSeconds(h.Inclusive)
 	further := "without further functions of the program"
@@ -142,7 +143,7 @@ func hotHits(h *hotcode.Hot) []evidence.Hit {
 	return out
 }
 
-// hotHarmOf gives what is full, and where nothing is, whether somebody waits for the code.
+// hotHarmOf returns what is full, or if nothing is, whether somebody waits for the code.
 func hotHarmOf(p *check.Pass, t *hotTarget, h *hotcode.Hot) hotHarm {
 	harm := hotFullHarm(p, t, h)
 	if harm.text != "" {
@@ -154,7 +155,7 @@ func hotHarmOf(p *check.Pass, t *hotTarget, h *hotcode.Hot) hotHarm {
 	return harm
 }
 
-// hotFullHarm looks for what is full: first all that the program may use, then a thread that does nothing else than the
+// hotFullHarm looks for what is full: first all that the program may use, then a thread that does nothing but the
 // function, then the host.
 func hotFullHarm(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
 	if t.limited {
@@ -196,7 +197,7 @@ func hotFullHarm(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm) {
 	return harm
 }
 
-// hotShort tells that CPUs are short, though not full: the target's threads wait for one for longer than they run.
+// hotShort reports whether CPUs are short, though not full: the target's threads wait for one longer than they run.
 func hotShort(p *check.Pass) (waits quantity.Value, ok bool) {
 	r, ok := evidence.RunnableOf(p)
 	if !ok {
@@ -207,14 +208,14 @@ func hotShort(p *check.Pass) (waits quantity.Value, ok bool) {
 
 const hotShortText = "its threads wait for a CPU for longer than they run"
 
-// hotUsedUp is what a program's use of all that it may use comes to.
+// hotUsedUp is the text for a program that uses all the CPU time that it may use.
 const hotUsedUp = "the program has no more CPU time to use"
 
 func (t *hotTarget) hasUsedUp(p *check.Pass) bool {
 	return t.limited && t.ofLimit.AtLeast(p.Param(hotFull))
 }
 
-// hotAtOnce finds that the program lets no more than so many threads run at a time, and that more requests wait.
+// hotAtOnce reports whether the program limits how many threads run at a time while more requests wait.
 func hotAtOnce(p *check.Pass, t *hotTarget) (harm hotHarm, ok bool) {
 	threads, flat := evidence.AtOnce(p)
 	requests, known := evidence.RequestsOf(p)
@@ -231,10 +232,11 @@ func hotAtOnce(p *check.Pass, t *hotTarget) (harm hotHarm, ok bool) {
 	}, true
 }
 
-// leastWaiting is in requests in progress for each thread that may run. With fewer, the wait is shorter than the work.
+// leastWaiting is the number of requests in progress for each thread that may run. With fewer, the wait is shorter
+// than the work.
 const leastWaiting = 2
 
-// hotInThread finds a thread that is full and hardly does anything else than the function: the fullest.
+// hotInThread finds a full thread that does hardly anything but the function. Among several it takes the fullest.
 func hotInThread(p *check.Pass, t *hotTarget, h *hotcode.Hot) (harm hotHarm, ok bool) {
 	all, inside := hotByThread(t.cpu, t.cpu.Samples, nil), hotByThread(t.cpu, nil, h.Places)
 	var best quantity.Value
@@ -275,7 +277,7 @@ func hotInGoroutine(p *check.Pass) (harm hotHarm, ok bool) {
 	}, true
 }
 
-// hotRuntime names the runtime of scripts that a thread is of; empty where the code is no script's.
+// hotRuntime names the script runtime that a thread belongs to. It returns "" if the code is not a script's.
 func hotRuntime(p *check.Pass, t *hotTarget, thread evidence.BusyThread) string {
 	if t.cpu.Event != stacks.Script {
 		return ""
@@ -283,7 +285,7 @@ func hotRuntime(p *check.Pass, t *hotTarget, thread evidence.BusyThread) string 
 	return evidence.ScriptRuntimeOf(p, thread.PID)
 }
 
-// A hotKey tells the threads of a profile apart: by id, and in samples of all CPUs by process and name.
+// A hotKey identifies a thread of a profile: by its id, or in samples of all CPUs by process and name.
 type hotKey struct {
 	id   int
 	name string
@@ -296,7 +298,7 @@ func sumOf(sums map[hotKey]float64, keys []hotKey) (n float64) {
 	return n
 }
 
-// hotByThread adds up samples, or those of places, in seconds by thread.
+// hotByThread sums samples, or the samples of places, by thread, in seconds.
 func hotByThread(c *hotcode.CPU, samples []stacks.Sample, places []hotcode.HotPlace) map[hotKey]float64 {
 	out := map[hotKey]float64{}
 	add := func(s stacks.Sample) {
@@ -316,7 +318,7 @@ func hotByThread(c *hotcode.CPU, samples []stacks.Sample, places []hotcode.HotPl
 	return out
 }
 
-// hotKeysOf are those of the thread's samples.
+// hotKeysOf returns the keys of the thread's samples.
 func hotKeysOf(t evidence.BusyThread, c *hotcode.CPU) (out []hotKey) {
 	if c.Event == stacks.HostCPU { // its threads have their process's id
 		return []hotKey{{id: t.PID, name: t.Comm}}
@@ -327,7 +329,7 @@ func hotKeysOf(t evidence.BusyThread, c *hotcode.CPU) (out []hotKey) {
 	return out
 }
 
-// hotFullThreads gives the threads that use a CPU of their own or wait for it, whatever they do with it, and the
+// hotFullThreads returns the threads that use a CPU of their own or wait for it, whatever they run, and the
 // interpreters whose threads do so together.
 func hotFullThreads(p *check.Pass) []evidence.BusyThread {
 	least := p.Param(hotThread)
@@ -337,11 +339,11 @@ func hotFullThreads(p *check.Pass) []evidence.BusyThread {
 	return evidence.FullThreads(p, p.Param(hotLeast), least)
 }
 
-// leastHeld is of the requests in progress: half of them and more wait inside the program, for nobody else.
+// leastHeld is a share of the requests in progress: half of them or more wait inside the program, for nobody else.
 const leastHeld = 0.5
 
-// hotJobs are programs that compute for nobody who waits: compressors, compilers and what starts them, encoders and
-// checksums. One that fills a CPU does what it is for.
+// hotJobs are programs that compute while nobody waits: compressors, compilers and what starts them, encoders and
+// checksums. If one fills a CPU, it does its job.
 var hotJobs = []string{
 	"gzip", "pigz", "bzip2", "pbzip2", "lbzip2", "xz", "pxz", "zstd", "lz4", "lzma", "7z", "7za", "7zr", "zip", "unzip",
 	"tar", "rar", "brotli",
@@ -351,12 +353,12 @@ var hotJobs = []string{
 	"md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "cksum", "xxhsum",
 }
 
-// hotJobModules begin the names of libraries whose work is as long as what it is given.
+// hotJobModules are prefixes of the names of libraries whose work grows with their input.
 var hotJobModules = []string{
 	"libz.so", "libzstd.so", "liblzma.so", "libbz2.so", "liblz4.so", "libbrotli", "libx264", "libx265", "libavcodec",
 }
 
-// hotJob says why the function is the work that a job is for; empty where it is not known to be one.
+// hotJob says why the function is the proper work of a job. It returns "" if the program is not known to be a job.
 func hotJob(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	if serves, known := evidence.Serves(p); known && serves {
 		return ""
@@ -375,8 +377,8 @@ func hotJob(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	return ""
 }
 
-// hotFills takes the queue for the CPUs as a consequence, where the function is why less than a fifth of the CPUs is
-// idle.
+// hotFills makes the queue for the CPUs a consequence if the function is the reason that less than a fifth of the
+// CPUs is idle.
 func hotFills(p *check.Pass, t *hotTarget, h *hotcode.Hot, f *check.Finding) {
 	busy, part, known := evidence.OfHost(p, t.cpus(h))
 	if !known || busy.Below(p.Param(evidence.ParamCPUTaken)) {
@@ -411,7 +413,7 @@ func hotConfidence(p *check.Pass, t *hotTarget, h *hotcode.Hot, late bool, f *ch
 	}
 }
 
-// bounds give where the true share lies with a certainty of 95 %.
+// bounds returns the interval that holds the true share with 95 % certainty.
 func (t *hotTarget) bounds(h *hotcode.Hot) (low, high float64) {
 	covered := t.cpu.Sampled() / t.cpu.Total()
 	low, high = hotcode.Interval(h.Inclusive.Count, t.cpu.Profile.Total().Count)

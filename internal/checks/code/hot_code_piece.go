@@ -25,7 +25,7 @@ var (
 	}
 )
 
-// A hotWork is what the threads of a server compute between two waits, or a child for its parent.
+// A hotWork is what threads of a server compute between two waits, or what a child computes for its parent.
 type hotWork struct {
 	piece    quantity.Value // CPU time
 	parent   bool           // it is a child's, and its parent waits
@@ -33,16 +33,16 @@ type hotWork struct {
 	evidence []quantity.Value
 }
 
-// text says what waits for it.
+// text says who waits for the work.
 func (w *hotWork) text() string {
 	if w.parent {
 		return fmt.Sprintf("a child computes for %s, while its parent waits", w.piece.Text())
 	}
-	return fmt.Sprintf("a piece of work computes for %s, while who asked for it waits", w.piece.Text())
+	return fmt.Sprintf("a piece of work computes for %s, while whoever asked waits", w.piece.Text())
 }
 
-// hotWorkOf finds what a piece of work computes in this code, where somebody waits for it: of a server that is not
-// full, or of children. Of a server it is the larger of two numbers, each of which is that or less.
+// hotWorkOf finds how long a piece of work computes in this code while somebody waits for it: in a server that is not
+// full, or in children. For a server it takes the larger of two lower bounds.
 func hotWorkOf(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, ok bool) {
 	if t.used.Below(p.Param(evidence.ParamServed)) {
 		return nil, false
@@ -73,9 +73,9 @@ func hotServedWork(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWo
 	return w, true
 }
 
-// hotByWaits takes the CPU time of the threads that run the code, over their waits: a request is one wait at least.
-// Where work queues up, a thread does 1 / (1 - its use) pieces in a row on average: the busy period of a queue
-// (L. Kleinrock, Queueing Systems I, 5.8). Threads that are full say nothing.
+// hotByWaits divides the CPU time of the threads that run the code by their waits: a request is at least one wait. If
+// work queues up, a thread does 1 / (1 - its use) pieces in a row on average: the busy period of a queue (L.
+// Kleinrock, Queueing Systems I, 5.8). Full threads say nothing.
 func hotByWaits(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork, ok bool) {
 	waits := evidence.BeganWaits(p)
 	var ran, waited, threads float64
@@ -103,8 +103,8 @@ func hotByWaits(p *check.Pass, t *hotTarget, in map[hotKey]float64) (w *hotWork,
 	}, use.Below(p.Param(hotThread))
 }
 
-// hotByRequests takes the CPU time in the code over the requests, of which there are at most so many. Go's scheduler
-// waits far more often than for requests, and so do the threads of an interpreter for each other.
+// hotByRequests divides the CPU time in the code by the largest number of requests there can be. Waits would not do:
+// Go's scheduler waits far more often than for requests, and the threads of an interpreter wait for each other.
 func hotByRequests(p *check.Pass, in map[hotKey]float64) (w *hotWork, ok bool) {
 	requests := evidence.RequestsAtMost(p)
 	rate := requests.Per(quantity.Of("window", p.Meta.Duration, quantity.Seconds)).Named("requests a second, at most")
@@ -112,7 +112,7 @@ func hotByRequests(p *check.Pass, in map[hotKey]float64) (w *hotWork, ok bool) {
 		return nil, false
 	}
 	seconds := 0.0
-	for _, n := range slices.Sorted(maps.Values(in)) { // in one order: the sum is the same in each run
+	for _, n := range slices.Sorted(maps.Values(in)) { // in a fixed order, so that each run has the same sum
 		seconds += n
 	}
 	each := quantity.Of("CPU time in it", seconds, quantity.Seconds).Per(requests).As(quantity.Seconds).
@@ -120,9 +120,9 @@ func hotByRequests(p *check.Pass, in map[hotKey]float64) (w *hotWork, ok bool) {
 	return &hotWork{piece: each, evidence: []quantity.Value{each, rate}}, true
 }
 
-// hotByChildren takes the CPU time of the children that ended and were waited for, over how many there are at most: as
-// many as the thread that waits for them has waits, and as the host began. A parent whose child goes on, as that of a
-// server under tini, has no such time.
+// hotByChildren divides the CPU time of the children that ended and were waited for by the largest number there can
+// be: the waits of the thread that waits for them, or what the host began, whichever is less. A parent whose child
+// goes on, such as tini above a server, has no such time.
 func hotByChildren(p *check.Pass) (w *hotWork, ok bool) {
 	pid, tid, waited := hotParent(p)
 	ended := 0.0
@@ -148,7 +148,7 @@ func hotByChildren(p *check.Pass) (w *hotWork, ok bool) {
 	return w, !w.piece.Below(p.Param(hotPiece)) && !w.computes.Below(p.Param(hotComputes))
 }
 
-// hotParent gives the target's thread that waits for children for longest, and how long, in seconds.
+// hotParent returns the thread of the target that waits longest for children, and how long in seconds.
 func hotParent(p *check.Pass) (pid string, tid int, waited float64) {
 	for _, s := range p.Gauge(metric.ThreadStateTime, "for", "child") {
 		if n, err := strconv.Atoi(s.Label("tid")); err == nil && s.Last() > waited {
@@ -158,7 +158,8 @@ func hotParent(p *check.Pass) (pid string, tid int, waited float64) {
 	return pid, tid, waited
 }
 
-// hotComputing is how much of the time in which the target's threads are not idle they compute, or are ready to.
+// hotComputing is the time in which the target's threads compute, or are ready to, as a share of the time in which
+// they are not idle.
 func hotComputing(p *check.Pass) (v quantity.Value, known bool) {
 	l, ok := evidence.LedgerOf(p)
 	if !ok {
@@ -170,7 +171,7 @@ func hotComputing(p *check.Pass) (v quantity.Value, known bool) {
 		Named("of the time in which threads are not idle they compute"), worked > 0
 }
 
-// hotBusiest gives the threads that the samples are of, without those that do next to nothing.
+// hotBusiest returns the threads in the samples, without those that do next to nothing.
 func hotBusiest(t *hotTarget) map[hotKey]float64 {
 	const little = 0.01 // of the samples
 	all := hotByThread(t.cpu, t.cpu.Samples, nil)

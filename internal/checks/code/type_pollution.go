@@ -92,7 +92,7 @@ func (t *typeChecks) share(label string, n float64) quantity.Value {
 	return quantity.Of("samples", n, quantity.Events).Per(all).Named("%s", label)
 }
 
-// searching is the share in searches, the write of what they found included.
+// searching is the share of the samples in searches, including the write of the result.
 func (t *typeChecks) searching() quantity.Value {
 	return t.share("share of the CPU samples in the search of a type check", t.search+t.write)
 }
@@ -239,15 +239,15 @@ func pollutionFinding(p *check.Pass, t *typeChecks, warn bool) check.Finding {
 // release reads the first and third number of a version such as 21.0.8+9-LTS.
 var release = regexp.MustCompile(`^(\d+)(?:\.(\d+)\.(\d+))?`)
 
-// The first feature release with the table (JDK-8180450), and an update of 21 that was seen with it. Earlier updates of
-// 21 may have it too: their flag tells.
+// The first feature release with the table (JDK-8180450), and an update of 21 that was seen with it. Earlier updates
+// of 21 may have it too: their flag shows it.
 const (
 	fixedRelease = 23
 	fixedUpdate  = 8 // 21.0.8
 )
 
-// pollutionFixed tells whether the JVM has the fix: by its flag UseSecondarySupersTable where the flags were read, else
-// by the counter of the time it takes to make the tables, else by its version.
+// pollutionFixed reports whether the JVM has the fix, and its version. It goes by the flag UseSecondarySupersTable if
+// the flags were read, else by the counter of the time spent making the tables, else by the version.
 func pollutionFixed(p *check.Pass, pid string) (fixed bool, version string) {
 	if s, ok := evidence.First(p.Info(metric.JVMVersion, "pid", pid)); ok {
 		version = s.Label("version")

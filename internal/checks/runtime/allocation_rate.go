@@ -69,8 +69,8 @@ func runAllocationRate(p *check.Pass, pid string) bool {
 	return true
 }
 
-// edenFilled adds up what went through eden between the samples that have its size and use, and the seconds between
-// these.
+// edenFilled sums the bytes that went through eden between samples with its size and use, and the seconds between
+// these samples.
 func edenFilled(young recording.CounterSeries, size, used recording.GaugeSeries) (bytes, seconds float64) {
 	for i := 1; i < len(young.Points); i++ {
 		from, to := young.Points[i-1], young.Points[i]

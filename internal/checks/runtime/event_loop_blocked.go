@@ -18,8 +18,8 @@ import (
 var loopBlocked = &check.Param{
 	Name: "blocked", Default: 0.05, Unit: quantity.Ratio,
 	Why: "an event loop serves hundreds of connections in turn: while it stands still none of them is served, and " +
-		"of its time " +
-		"a twentieth is already tens of milliseconds at a time",
+		"a twentieth " +
+		"of its time is already tens of milliseconds at a time",
 }
 
 var eventLoopBlocked = &check.Check{
@@ -108,10 +108,10 @@ func loopsOf(p *check.Pass, w *evidence.Waiting) []*loop {
 	return out
 }
 
-// apart are stacks of a wall-clock profile that are told from others that wait likewise.
+// apart finds stacks of a wall-clock profile that differ from others with the same wait.
 type apart struct {
 	appenders *signature.Matcher
-	// that other checks know; none where no waits for locks were recorded, which those checks need
+	// locks that other checks know; none if no waits for locks were recorded, which those checks need
 	locks []*signature.Matcher
 }
 
@@ -186,7 +186,7 @@ func (l *loop) finding(p *check.Pass, w *evidence.Waiting, share quantity.Value)
 	return f
 }
 
-// withoutPreemption takes off what the waits for locks owe to holders that have no CPU.
+// withoutPreemption subtracts the part of the waits for locks that is due to holders without a CPU.
 func (l *loop) withoutPreemption(p *check.Pass, f *check.Finding, share quantity.Value) {
 	part := evidence.HolderWaits(p)
 	f.Weight = share.Number() - part.Number()*float64(l.waits[string(hotcode.ForLock)])/float64(l.all.Value)

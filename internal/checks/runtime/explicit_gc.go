@@ -22,7 +22,8 @@ var (
 	}
 )
 
-// explicitCauses are asked for from within or without (GCCause::to_string in src/hotspot/share/gc/shared/gcCause.cpp).
+// explicitCauses are causes that the program or a tool asks for (GCCause::to_string in
+// src/hotspot/share/gc/shared/gcCause.cpp).
 var explicitCauses = []string{
 	"System.gc()", "JvmtiEnv ForceGarbageCollection", "Heap Inspection Initiated GC",
 	"Heap Dump Initiated GC", "Diagnostic Command",
@@ -125,17 +126,17 @@ func runExplicitGC(p *check.Pass, pid string) bool {
 	return true
 }
 
-// The units of causes that were counted, all or the last of them, and not sampled.
+// The units of causes that were counted and not sampled: all of them, or the last ones.
 const (
 	counted quantity.Unit = "full collections"
 	logged  quantity.Unit = "logged collections"
 )
 
-// explicitOperations are those of collections that were asked for, where the log names no cause (before JDK 21;
-// vmGCOperations.hpp, g1VMOperations.hpp, psVMOperations.hpp).
+// explicitOperations are the operations of collections that were asked for, used if the log names no cause (before
+// JDK 21; vmGCOperations.hpp, g1VMOperations.hpp, psVMOperations.hpp).
 var explicitOperations = []string{"GenCollectFull", "G1CollectFull", "ParallelGCSystemGC", "GC_HeapInspection"}
 
-// loggedCause gives what the log of operations tells of the last collections, of any kind.
+// loggedCause returns what the log of operations says about the last collections, of any kind.
 func loggedCause(p *check.Pass, pid string) (cause string, seen, all float64) {
 	for _, s := range p.Gauge(metric.JVMOperations, "pid", pid) {
 		name, by, n := s.Label("operation"), s.Label("cause"), s.Last()
@@ -155,9 +156,9 @@ func loggedCause(p *check.Pass, pid string) (cause string, seen, all float64) {
 	return cause, seen, all
 }
 
-// explicitCause gives the cause of that kind that most full collections have, how many, of how many whose cause is
-// known; or where a recording has not counted that, at how many of the samples it was the cause of the last collection
-// of any kind.
+// explicitCause returns the explicit cause of most full collections, how many have it, and how many have a known
+// cause. If a recording has not counted them, it goes by the log, or else by the number of samples at which it was
+// the cause of the last collection of any kind.
 func explicitCause(p *check.Pass, pid string) (cause string, seen, all float64, unit quantity.Unit) {
 	for _, s := range p.Counter(metric.JVMGCsByCause, "pid", pid, "kind", "full") {
 		n := s.Points[len(s.Points)-1].Value // counted from the window's beginning on

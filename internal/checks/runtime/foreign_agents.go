@@ -16,7 +16,7 @@ var paramAgentCPU = &check.Param{
 	Why: "vendors promise 1 to 3 %; a tenth of the process's CPU time is a service of its own",
 }
 
-// agentThreads are the starts of the full names of threads that agents start.
+// agentThreads are prefixes of the full names of threads that agents start.
 var agentThreads = []string{
 	"dd-", "datadog", "BatchSpanProcessor", "OpenTelemetry", "otel", "PeriodicMetricReader", "OkHttp https://otlp",
 	"elastic-apm", "apm-",

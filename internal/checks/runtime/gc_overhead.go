@@ -20,7 +20,7 @@ var (
 	}
 	paramGCShareMost = &check.Param{
 		Name: "share-most", Default: 0.5, Unit: quantity.Ratio,
-		Why: "from half of the time on, who waits for another thread mostly waits until that may run again",
+		Why: "from half of the time on, a wait for another thread is mostly a wait until it may run again",
 	}
 	paramGCCPUShare = &check.Param{
 		Name: "cpu-share", Default: 0.25, Unit: quantity.Ratio,
@@ -95,7 +95,7 @@ func runGCOverhead(p *check.Pass, pid string) bool {
 	return true
 }
 
-// gcCPUShare is the collector threads' part of the process's CPU time; ok is false where that is too little to matter.
+// gcCPUShare is the collector threads' part of the process's CPU time; ok is false if that is too little to matter.
 func gcCPUShare(p *check.Pass, pid string) (quantity.Value, bool) {
 	names := gcThreads
 	if evidence.CollectorOf(p, pid) == "Serial" { // it has no threads of its own
@@ -153,8 +153,8 @@ func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
 	p.Report(f)
 }
 
-// stoppedByLimit gives the share of periods in which a CPU limit stopped the target, where that is enough to lengthen
-// pauses.
+// stoppedByLimit returns the share of periods in which a CPU limit stopped the target; ok is true if that is enough
+// to lengthen pauses.
 func stoppedByLimit(p *check.Pass) (share quantity.Value, ok bool) {
 	for _, s := range p.Counter(metric.CgroupThrottled) {
 		n, _, known := evidence.JVMRise(p, metric.CgroupThrottled, "cgroup", s.Label("cgroup"), "level",
@@ -176,11 +176,11 @@ func ofCollector(p *check.Pass, pid string) string {
 	return ""
 }
 
-// humongous is HotSpot's name of what begins a collection of G1 where an object of half a region and more is allocated
-// (GCCause::to_string in src/hotspot/share/gc/shared/gcCause.cpp).
+// humongous is HotSpot's name for the cause of a G1 collection that begins as an object of half a region or more is
+// allocated (GCCause::to_string in src/hotspot/share/gc/shared/gcCause.cpp).
 const humongous = "G1 Humongous Allocation"
 
-// humongousShare is how many of the collections large objects began; most tells whether that is half of them and more.
+// humongousShare returns the share of the collections that large objects began; most is true from half of them on.
 func humongousShare(p *check.Pass, pid string) (share quantity.Value, most bool) {
 	large, all := 0.0, 0.0
 	for _, s := range p.Counter(metric.JVMGCsByCause, "pid", pid) {
@@ -199,8 +199,8 @@ func humongousShare(p *check.Pass, pid string) (share quantity.Value, most bool)
 		Named("of the collections began as an object of half a region and more was allocated"), 2*large >= all
 }
 
-// gcCures begins with the large objects where they begin the collections: G1 gives each regions of its own, at once in
-// the old generation.
+// gcCures begins with the large objects if they begin most collections: G1 gives each of them regions of its own,
+// directly in the old generation.
 func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) []check.Remedy {
 	cures := heapCures(p, pid, share, f)
 	large, most := humongousShare(p, pid)
@@ -221,8 +221,7 @@ func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) 
 	})
 }
 
-// heapCures puts the larger heap first where the heap is nearly full after collections, and the allocations first where
-// not.
+// heapCures puts the larger heap first if the heap is nearly full after collections, else the allocations.
 func heapCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) []check.Remedy {
 	alloc := check.Remedy{
 		Action: "Find and reduce the allocations: an allocation profile (async-profiler, event alloc) names class " +
@@ -264,7 +263,7 @@ func halved(share quantity.Value) string {
 	return quantity.Of("", share.Number()/2, quantity.Ratio).Text()
 }
 
-// oldUsed gives the least that was in the old generation: what lives, and garbage that no collection has reached.
+// oldUsed returns the least that was in the old generation: what lives, and garbage that no collection has reached.
 func oldUsed(p *check.Pass, pid string) (bytes float64, ok bool) {
 	for _, s := range p.Gauge(metric.JVMSpace, "pid", pid, "kind", "used") {
 		if g := s.Label("generation"); g == "old" || g == "heap" {
@@ -280,7 +279,7 @@ func oldUsed(p *check.Pass, pid string) (bytes float64, ok bool) {
 var stallFrames = hotcode.ParsePatterns("ZPageAllocator::*stall*", "XPageAllocator::*stall*", "ShenandoahPacer::*",
 	"Shenandoah*::handle_alloc_failure*")
 
-// allocationStalls gives the share of their time for which threads wait for memory, of those that do, and their sites.
+// allocationStalls returns how long threads wait for memory, as a share of the time of those that do, and the sites.
 func allocationStalls(p *check.Pass, pid string) (share quantity.Value, sites []*evidence.Culprit) {
 	prof, ok := p.Ranked(stacks.Wall)
 	if !ok || strconv.Itoa(p.Meta.Target.PID) != pid {
@@ -348,8 +347,8 @@ func reportConcurrent(p *check.Pass, pid string, share, cpu quantity.Value) {
 // gcThreads and compilerThreads are HotSpot's names in the kernel, cut at 15 bytes.
 var gcThreads = []string{"GC Thread", "ParGC Thread", "G1 ", "ZWorker", "XWorker", "ZDriver", "XDriver", "Shenandoah"}
 
-// sawCause reports whether one of the causes was that of a collection in the window: the last before it is not counted
-// unless it was seen again after a collection.
+// sawCause reports whether a collection in the window had one of the causes. The cause of the last one before the
+// window does not count, unless it was seen again after a collection.
 func sawCause(p *check.Pass, pid string, causes ...string) bool {
 	for _, s := range p.Counter(metric.JVMGCsByCause, "pid", pid) {
 		if slices.Contains(causes, s.Label("cause")) && s.Points[len(s.Points)-1].Value > 0 {

@@ -116,8 +116,8 @@ func runGCThreadsOversized(p *check.Pass, pid string) bool {
 	return true
 }
 
-// collectorsCrowd tells that the threads of a pause wait for each other's CPUs, and that pauses are a part of the time
-// that counts.
+// collectorsCrowd reports whether the threads of a pause wait for each other's CPUs, and pauses take enough time to
+// count.
 func collectorsCrowd(p *check.Pass, pid string) (waits, pauses quantity.Value, ok bool) {
 	ran, ok := evidence.ThreadCPU(p, pid, "CPU of the collector's threads", evidence.ParallelCollectors)
 	waited := evidence.RunDelay(p, pid, evidence.ParallelCollectors)
@@ -131,8 +131,8 @@ func collectorsCrowd(p *check.Pass, pid string) (waits, pauses quantity.Value, o
 	return waits, pauses, waits.AtLeast(p.Param(paramGCWaits)) && pauses.AtLeast(p.Param(paramGCWaitsShare))
 }
 
-// sizedPoolsQueue takes what other checks say of the queue for the CPUs as a consequence, where most of it are threads
-// of pools that the JVM sized by the CPUs that it reckons with.
+// sizedPoolsQueue makes the queue for the CPUs, which other checks find, a consequence if most of it is threads of
+// pools that the JVM sized by the CPUs it reckons with.
 func sizedPoolsQueue(p *check.Pass, pid string, f *check.Finding) {
 	all := quantity.Of("", evidence.RunDelay(p, pid, nil), quantity.Threads)
 	share := quantity.Of("", evidence.RunDelay(p, pid, evidence.CPUSizedPools), quantity.Threads).Per(all).

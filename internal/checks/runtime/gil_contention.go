@@ -99,10 +99,10 @@ func gilFinding(p *check.Pass, pid string, wanted quantity.Value) check.Finding 
 	return f
 }
 
-// A gil is what the lock of an interpreter is called, and what is done about it.
+// A gil is what the lock of an interpreter is called, and what to do about it.
 type gil struct{ language, short, processes, before, after, gives, shows string }
 
-// gilOf tells which interpreter a process runs.
+// gilOf returns the lock of the interpreter that a process runs.
 func gilOf(p *check.Pass, pid string) gil {
 	for _, s := range p.Info(metric.ScriptRuntime) {
 		if s.Label("pid") == pid && strings.HasPrefix(s.Label("runtime"), "Ruby") {
@@ -120,7 +120,8 @@ func gilOf(p *check.Pass, pid string) gil {
 	}
 }
 
-// subjectOf names a process as other rules name the target, which it is unless the target has several.
+// subjectOf names a process as other rules name the target. It is the target, unless the target has several
+// processes.
 func subjectOf(p *check.Pass, pid string) check.Subject {
 	if pid == strconv.Itoa(p.Meta.Target.PID) {
 		return evidence.TargetSubject(p)
@@ -128,7 +129,7 @@ func subjectOf(p *check.Pass, pid string) check.Subject {
 	return check.Subject{Kind: "pid", ID: pid}
 }
 
-// gilHolder names the functions that ran, which is who had the lock: the heaviest, and what is known of it and others.
+// gilHolder names the functions that ran and so had the lock: the heaviest, and notes on it and others.
 func gilHolder(p *check.Pass) (who string, notes []string) {
 	c, ok := hotcode.ScriptsOf(p.Recording)
 	if !ok {

@@ -90,8 +90,8 @@ func runHeapGrowth(p *check.Pass, pid string) bool {
 	return true
 }
 
-// mostOld is the most that the old generation may have. G1's may have the whole heap; those of Serial and Parallel two
-// thirds of it, unless NewRatio says otherwise (src/hotspot/share/gc/shared/genArguments.cpp).
+// mostOld is the most that the old generation may have. With G1 it may have the whole heap; with Serial and Parallel
+// two thirds of it, unless NewRatio says otherwise (src/hotspot/share/gc/shared/genArguments.cpp).
 func mostOld(p *check.Pass, pid string, heap quantity.Value) quantity.Value {
 	s, ok := evidence.First(p.Gauge(metric.JVMSpace, "pid", pid, "generation", "old", "kind", "max"))
 	if ok && s.Last() > 0 && s.Last() < heap.Number() {
@@ -100,20 +100,20 @@ func mostOld(p *check.Pass, pid string, heap quantity.Value) quantity.Value {
 	return heap
 }
 
-// wholeHeapOld are collectors without generations, or with young ones that are collected beside the program: what is in
-// use is mostly garbage that the next cycle, many a second at times, will free.
+// wholeHeapOld are collectors without generations, or with a young one that is collected beside the program. What is
+// in use is mostly garbage that the next cycle will free, and there may be many cycles a second.
 var wholeHeapOld = []string{"Z", "Shenandoah"}
 
-// A low is the least that was in the old generation from one of its collections to the next.
+// A low is the least that was in the old generation between two of its collections.
 type low struct {
 	at    time.Duration
 	bytes float64
-	whole bool // no reading between the collections was lost: that one may have been the least
+	whole bool // no reading between the collections was lost: a lost one may have been the least
 }
 
-// oldLows gives the lows of the window. G1 frees what a concurrent cycle found in the collections after it, so what
-// follows the last cycle counts only when a full collection is among the window's; before the first collection nothing
-// is known.
+// oldLows returns the lows of the window. G1 frees what a concurrent cycle found in the collections after it, so what
+// follows the last cycle counts only if the window has a full collection. Before the first collection nothing is
+// known.
 func oldLows(p *check.Pass, pid string, old recording.GaugeSeries) (out []low) {
 	var kinds [][]recording.Point
 	full := false
@@ -132,7 +132,7 @@ func oldLows(p *check.Pass, pid string, old recording.GaugeSeries) (out []low) {
 	return slices.DeleteFunc(out, func(l low) bool { return !l.whole })
 }
 
-// lowsOf gives the least of each time between collections, from the first of them on.
+// lowsOf returns the least of each interval between collections, from the first collection on.
 func lowsOf(old, collections []recording.Point) (out []low) {
 	before := math.Inf(1)
 	longest, last := series.UsualStep(old)*3/2, time.Duration(0)
@@ -198,7 +198,7 @@ func reportLiveGrowth(p *check.Pass, pid string, lows []low, most quantity.Value
 	p.Report(f)
 }
 
-// keptSites names where most is allocated, which is where what is kept comes from, or garbage beside it.
+// keptSites names where most is allocated: what is kept comes from there, or garbage beside it does.
 func keptSites(p *check.Pass, pid string) (out []string) {
 	for _, s := range evidence.AllocationSites(p, pid) {
 		out = append(out, s+": kept there, or garbage")
@@ -206,7 +206,7 @@ func keptSites(p *check.Pass, pid string) (out []string) {
 	return out
 }
 
-// leastAfterFull gives the least that was in the old generation at samples since a full collection of the window.
+// leastAfterFull returns the least that was in the old generation at samples since a full collection of the window.
 func leastAfterFull(p *check.Pass, pid string, old recording.GaugeSeries) (least float64, ok bool) {
 	full, known := evidence.First(p.Counter(metric.JVMGCs, "pid", pid, "kind", "full"))
 	if !known {
@@ -262,8 +262,8 @@ func reportHeapFull(p *check.Pass, pid string, live, most, heap quantity.Value) 
 // classesShown is how many classes of a heap are named: the first few have most of it.
 const classesShown = 5
 
-// addClasses adds the largest classes of the heap to the evidence, and names the largest that is not the JDK's: what
-// holds its strings and arrays.
+// addClasses adds the largest classes of the heap to the evidence, and returns the largest that is not the JDK's: it
+// holds the JDK's strings and arrays.
 func addClasses(p *check.Pass, pid string, f *check.Finding) (own string) {
 	classes := slices.SortedFunc(slices.Values(p.Gauge(metric.JVMClassBytes, "pid", pid)),
 		func(a, b recording.GaugeSeries) int {
@@ -287,7 +287,7 @@ func addClasses(p *check.Pass, pid string, f *check.Finding) (own string) {
 	return own
 }
 
-// ofJDK tells classes that any program has, and arrays of them.
+// ofJDK reports whether a class is one that any program has, or an array of these.
 func ofJDK(class string) bool {
 	element := strings.TrimRight(class, "[]")
 	if element != class && !strings.Contains(element, ".") && strings.ToLower(element) == element {

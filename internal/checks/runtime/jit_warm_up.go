@@ -130,7 +130,7 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 		f.Evidence = append(f.Evidence, busy, part)
 	}
 	_, ofHost, known := evidence.OfHost(p, compile)
-	little := known && ofHost.Below(p.Param(paramCompileHost)) // whoever makes the others wait, the compilers do not
+	little := known && ofHost.Below(p.Param(paramCompileHost)) // then it is not the compilers that make the others wait
 	if waits, ok := programWaits(p, pid, all.Minus(compile)); ok && !little {
 		f.Severity = check.Warning
 		f.Evidence = append(f.Evidence, waits)
@@ -152,15 +152,15 @@ func runJITWarmUp(p *check.Pass, pid string) bool {
 	return true
 }
 
-// compilesOnBusyHost tells that the compilers have a good part of a host whose CPUs are all in use: the process's own
-// use says nothing then, as the load and what is behind the process take the rest.
+// compilesOnBusyHost reports whether the compilers have a good part of a host whose CPUs are all in use. The
+// process's own use says nothing then, since the load and what is behind the process take the rest.
 func compilesOnBusyHost(p *check.Pass, compile quantity.Value) (busy, part quantity.Value, ok bool) {
 	busy, part, ok = evidence.OfHost(p, compile)
 	part = part.Named("compilers, of the host's CPUs")
 	return busy, part, ok && busy.AtLeast(p.Param(paramHostTaken)) && part.AtLeast(p.Param(paramCompileHost))
 }
 
-// takesIdleTime takes the queue for the CPUs as a consequence, where compilers that do harm are why less than a fifth
+// takesIdleTime makes the queue for the CPUs a consequence if harmful compilers are the reason that less than a fifth
 // of the CPUs is idle.
 func takesIdleTime(p *check.Pass, compile quantity.Value, f *check.Finding) {
 	busy, part, ok := evidence.OfHost(p, compile)
@@ -175,8 +175,8 @@ func takesIdleTime(p *check.Pass, compile quantity.Value, f *check.Finding) {
 	}
 }
 
-// programWaits tells that the threads that do not compile wait for a CPU for as long as they run, without a CPU limit
-// that stops them: the stops are within what schedstat counts as waiting.
+// programWaits reports whether the threads that do not compile wait for a CPU for as long as they run, without a CPU
+// limit that stops them: schedstat counts such stops as waiting.
 func programWaits(p *check.Pass, pid string, ran quantity.Value) (waits quantity.Value, ok bool) {
 	t, err := evidence.TightestThrottling(p)
 	stopped := err != nil || t != nil && t.Share.Above(p.Param(evidence.ParamThrottledShare))
@@ -190,8 +190,8 @@ func programWaits(p *check.Pass, pid string, ran quantity.Value) (waits quantity
 	return waits, waits.AtLeast(p.Param(paramCompileWait))
 }
 
-// pausesLengthened takes what is said of the collector as a consequence, where pauses would be no fault, had the
-// threads that work together in them not waited for a CPU: what a pause needs is what they run.
+// pausesLengthened makes findings about the collector a consequence if pauses would be no fault without the time for
+// which the collector's threads waited for a CPU. A pause needs only the time that they run.
 func pausesLengthened(p *check.Pass, pid string, f *check.Finding) {
 	pauses, ok := evidence.GCShare(p, pid)
 	ran, ok2 := evidence.ThreadCPU(p, pid, "run", evidence.ParallelCollectors)
@@ -200,7 +200,7 @@ func pausesLengthened(p *check.Pass, pid string, f *check.Finding) {
 	}
 	waited := quantity.Of("waited", evidence.RunDelay(p, pid, evidence.ParallelCollectors), quantity.CPUs)
 	needed := pauses.Times(ran.Per(ran.Plus(waited))).
-		Named("time in collections, of which their threads ran and did not wait for a CPU")
+		Named("time in collections in which their threads ran and did not wait for a CPU")
 	p.Read(needed)
 	if needed.Below(p.Param(paramLengthened)) {
 		f.Evidence = append(f.Evidence, pauses, needed)
@@ -210,7 +210,7 @@ func pausesLengthened(p *check.Pass, pid string, f *check.Finding) {
 
 var compilerThreads = []string{"C1 CompilerThre", "C2 CompilerThre"}
 
-// uptime gives the age of a JVM at the end of the window.
+// uptime returns the age of a JVM at the end of the window.
 func uptime(p *check.Pass, pid string) (quantity.Value, bool) {
 	v, ok := evidence.LastOf(p.Gauge(metric.JVMUptime, "pid", pid))
 	return quantity.Of("age of the JVM", v, quantity.Seconds), ok

@@ -14,8 +14,7 @@ import (
 var (
 	lockLevel = &check.Param{
 		Name: "level", Default: 0.05, Unit: quantity.Ratio,
-		Why: "of a twentieth of its time a thread can hardly get more done elsewhere; short waits are what a lock " +
-			"is for",
+		Why: "in a twentieth of its time a thread can hardly get more done elsewhere; a lock is for short waits",
 	}
 	lockWarn = &check.Param{
 		Name: "warn", Default: 0.1, Unit: quantity.Ratio,
@@ -23,8 +22,7 @@ var (
 	}
 	lockHandOffs = &check.Param{
 		Name: "hand-offs", Default: 0.5, Unit: quantity.Ratio,
-		Why: "a lock is handed on by one that waits for it itself at other times; a queue's consumers are woken by " +
-			"its producers",
+		Why: "whoever hands on a lock waits for it at other times; producers of a queue wake its consumers",
 	}
 	lockLeader = &check.Param{
 		Name: "leader", Default: 0.8, Unit: quantity.Threads,
@@ -35,16 +33,16 @@ var (
 	lockRequest = &check.Param{
 		Name: "request", Default: 0.1, Unit: quantity.Seconds,
 		Why: "a person notices when an answer takes longer (J. Nielsen, Response Times: The 3 Important Limits): " +
-			"where as many wait for the lock as requests are in progress, these wait, and nobody for his turn to " +
+			"where as many wait for the lock as requests are in progress, these wait, and nobody for a turn to " +
 			"accept",
 	}
 	lockWaiters = &check.Param{
 		Name: "waiters", Default: 1, Unit: quantity.Goroutines,
-		Why: "with less than one that waits on average the lock is short of nothing but at moments",
+		Why: "with less than one waiting on average the lock is short only at moments",
 	}
 	lockTurns = &check.Param{
 		Name: "turns", Default: 1.5, Unit: quantity.Threads,
-		Why: "one behind the other they wait for clients one at a time: where more do, they do so without the lock",
+		Why: "in turn they wait for clients one at a time: where more do, they wait without the lock",
 	}
 )
 
@@ -158,7 +156,7 @@ func (l *nativeLock) share(window quantity.Value) quantity.Value {
 		Named("waiting for the lock, share of the time of the %d threads that waited", len(l.threads))
 }
 
-// handOffs is the share of the waits that were ended by a thread that waited for the lock itself.
+// handOffs is the share of the waits that a thread ended which waits for the lock itself at other times.
 func (l *nativeLock) handOffs(p *check.Pass) (share quantity.Value, known bool) {
 	own, all := 0.0, 0.0
 	for _, s := range p.Gauge(metric.FutexWakes, "pid", l.pid, "on", l.on) {
@@ -262,7 +260,7 @@ func holdForLess(p *check.Pass, share quantity.Value) check.Remedy {
 	}
 }
 
-// harms tells whether work waits for the lock, and adds what speaks against it.
+// harms reports whether work waits for the lock, and adds what speaks against it.
 func (l *nativeLock) harms(p *check.Pass, window, share, waiters quantity.Value, f *check.Finding) bool {
 	if !l.sure {
 		f.Doubts = append(f.Doubts, "the futex is not that of a plain mutex: a condition variable that the threads "+
@@ -289,7 +287,7 @@ func (l *nativeLock) harms(p *check.Pass, window, share, waiters quantity.Value,
 	return share.AtLeast(p.Param(lockWarn))
 }
 
-// lowest gives the lower of two confidences, of which the first may not be set.
+// lowest returns the lower of two confidences; the first may be unset.
 func lowest(a, b check.Confidence) check.Confidence {
 	if a == 0 || b < a {
 		return b

@@ -10,7 +10,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// runNamedLocks reports locks that are told by the function that waits. It gives whether there were waits for any.
+// runNamedLocks reports locks that are known by the function that waits for them. It returns whether there were such
+// waits.
 func runNamedLocks(p *check.Pass) bool {
 	prof, ok := p.Ranked(stacks.Waits)
 	if !ok || prof.Duration <= 0 || len(p.Info(metric.JVMInfo)) > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// runMutexes is the check for a program in Go, whose goroutines wait where the kernel does not see it, or in Python,
-// whose functions it does not know.
+// runMutexes is the check for a program in Go, whose goroutines wait unseen by the kernel, or in Python, whose
+// functions the kernel does not know.
 func runMutexes(p *check.Pass, w *evidence.Waiting, err error) error {
 	if err != nil {
 		return err
@@ -45,8 +45,8 @@ func runMutexes(p *check.Pass, w *evidence.Waiting, err error) error {
 	return nil
 }
 
-// lockExamples are a lock that is held for too long, and the same for less, by how the names of a language's functions
-// begin; in .NET they have no sign.
+// lockExamples show a lock that is held for too long, and the same lock held for less, by the prefix of a language's
+// function names. In .NET they have none.
 var lockExamples = []struct{ prefix, before, after string }{
 	{"py::", "with lock: cache[key] = remote.call()", "reply = remote.call()\nwith lock: cache[key] = reply"},
 	{
@@ -59,7 +59,7 @@ var lockExamples = []struct{ prefix, before, after string }{
 	},
 }
 
-// lockExample gives the example in the language of a site.
+// lockExample returns the example in the language of a site.
 func lockExample(w *evidence.Waiting, s *evidence.WaitSite) (before, after string) {
 	if w.InGo() {
 		return "mu.Lock(); reply := remote.Call(); cache[key] = reply; mu.Unlock()",
@@ -99,7 +99,7 @@ func mutexFinding(
 		Disproof: "another second finds the " + w.Who() + " elsewhere.",
 	}
 	if _, parts := w.Inside(s.Method, hotcode.ForLock); len(parts) > 0 {
-		f.Summary += "; who has it is one of those there that " + evidence.WithoutShare(parts[0])
+		f.Summary += "; the holder is one of those there that " + evidence.WithoutShare(parts[0])
 		f.Notes = append(f.Notes, fmt.Sprintf("%s in %s that do not wait for it: %s", w.Who(), s.Method,
 			strings.Join(parts, ", ")))
 	}

@@ -19,8 +19,7 @@ import (
 var (
 	contentionLevel = &check.Param{
 		Name: "level", Default: 0.05, Unit: quantity.Ratio,
-		Why: "of a twentieth of its time a thread can hardly get more done elsewhere; short waits are what a lock " +
-			"is for",
+		Why: "in a twentieth of its time a thread can hardly get more done elsewhere; a lock is for short waits",
 	}
 	contentionWarn = &check.Param{
 		Name: "warn", Default: 0.1, Unit: quantity.Ratio,
@@ -60,9 +59,9 @@ Disproof: jcmd PID Thread.print, several times: no threads are BLOCKED there.`,
 	Run:    runMonitorContention,
 }
 
-// A contended is what threads waited for locks of one class, or of a common class at one method.
+// A contended is how long threads waited for locks of one class, or of a common class at one method.
 type contended struct {
-	class, at string // at is empty for a class that tells the lock by itself
+	class, at string // at is empty for a class that identifies the lock by itself
 	hits      []evidence.Hit
 	value     int64
 	count     int64
@@ -98,7 +97,7 @@ var commonLocks = hotcode.ParsePatterns("java.lang.Object", "java.lang.Class", "
 // permits are the classes of semaphores: who waits for a permit waits for a pool.
 var permits = hotcode.ParsePattern("java.util.concurrent.Semaphore*")
 
-// contentions gives the waits that no signature of a lock claims, the longest share first.
+// contentions returns the waits that no signature of a lock claims, the largest share first.
 func contentions(prof *stacks.Profile, owners hotcode.Owners) []*contended {
 	known := signature.KnownLocks(prof)
 	byName := map[string]*contended{}
@@ -131,8 +130,8 @@ func contentions(prof *stacks.Profile, owners hotcode.Owners) []*contended {
 	return out
 }
 
-// waiters is how many threads waited, and what they are. Virtual threads are known by their carriers, and one of these
-// may have many that wait at a time (JEP 491): then they are as many as wait at any moment.
+// waiters returns how many threads waited, and what they are. Virtual threads are known by their carriers, and one
+// carrier may have many that wait at a time (JEP 491): then their number is how many wait at any moment.
 func (c *contended) waiters(prof *stacks.Profile) (n int, what string) {
 	if mean := float64(c.value) / float64(prof.Duration); mean > float64(len(c.threads)) {
 		return int(math.Ceil(mean)), "virtual threads"
@@ -207,7 +206,8 @@ func contentionFinding(p *check.Pass, prof *stacks.Profile, owners hotcode.Owner
 	return f
 }
 
-// holderText says what the holder of the lock was in when the threads were dumped, nothing where that is not known.
+// holderText says what the holder of the lock was in when the threads were dumped. It returns "" if that is not
+// known.
 func holderText(p *check.Pass, prof *stacks.Profile, c *contended) string {
 	for _, s := range p.Gauge(metric.JVMMonitorWaiters, "class", c.class) {
 		in, at := methodOf(s.Label("holder_in")), methodOf(s.Label("waiter_at"))
@@ -221,7 +221,7 @@ func holderText(p *check.Pass, prof *stacks.Profile, c *contended) string {
 	return ""
 }
 
-// methodOf leaves the file and line of a frame of a thread dump away.
+// methodOf strips the file and line from a frame of a thread dump.
 func methodOf(frame string) string {
 	if i := strings.IndexAny(frame, "(:"); i >= 0 {
 		return frame[:i]
@@ -229,7 +229,7 @@ func methodOf(frame string) string {
 	return frame
 }
 
-// holderNotes says who held the lock in a thread dump, and what threads do in the method before which others wait.
+// holderNotes says who held the lock in a thread dump, and what the threads in the method do that do not wait for it.
 func holderNotes(p *check.Pass, c *contended, method string) []string {
 	var out []string
 	for _, s := range p.Gauge(metric.JVMMonitorWaiters, "class", c.class) {

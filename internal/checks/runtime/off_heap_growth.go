@@ -105,7 +105,7 @@ func runOffHeapGrowth(p *check.Pass, pid string) bool {
 	return true
 }
 
-// memoryLeft gives the least that is free below a memory limit of the target's control groups.
+// memoryLeft returns the least free memory below a limit of the target's control groups.
 func memoryLeft(p *check.Pass) (least quantity.Value, ok bool) {
 	for _, s := range p.Gauge(metric.CgroupMemoryLimit) {
 		used, known := evidence.LastOf(p.Gauge(metric.CgroupMemory, "cgroup", s.Label("cgroup"), "level",

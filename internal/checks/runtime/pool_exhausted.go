@@ -15,7 +15,7 @@ import (
 var (
 	leaseWaiters = &check.Param{
 		Name: "waiters", Default: 1, Unit: quantity.Threads,
-		Why: "with less than one thread waiting on average the pool is short of nothing but at moments",
+		Why: "with less than one thread waiting on average the pool is short only at moments",
 	}
 	leaseShare = &check.Param{
 		Name: "share", Default: 0.1, Unit: quantity.Ratio,
@@ -90,7 +90,7 @@ func runPoolExhausted(p *check.Pass) error {
 	return nil
 }
 
-// has gives "1 thread has", "2 threads have".
+// has returns "1 thread has", "2 threads have".
 func has(threads quantity.Value) string {
 	if text := threads.Text(); strings.HasPrefix(text, "1 ") {
 		return text + " has"
@@ -126,7 +126,7 @@ func leaseFinding(s *evidence.WaitSite, w *evidence.Waiting, waiters, share quan
 		Placebos: []string{"A longer lease timeout: a longer queue serves nobody sooner."},
 		Disproof: "the pool's own metrics show idle connections.",
 	}
-	if s.Wait != hotcode.ForQueue { // which a thread empties that may have too much to do
+	if s.Wait != hotcode.ForQueue { // the thread that empties a queue may have too much to do
 		f.Facts = append(f.Facts, evidence.NobodysWork)
 	}
 	f.Marks = evidence.MarksOf(w.Event, s.Hits)

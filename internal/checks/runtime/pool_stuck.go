@@ -85,8 +85,9 @@ too. Disproof: another second finds the threads elsewhere.`,
 	Run:    runPoolStuck,
 }
 
-// runPoolStuck reads the profile of a JVM, whose stacks say what is waited for, else the account of any other program's
-// time: to the kernel all idle threads of a JVM wait for a futex, and so do all that are stuck.
+// runPoolStuck reads the profile of a JVM, whose stacks say what threads wait for, or else the account of any other
+// program's time. That account does not help with a JVM: to the kernel all its idle threads wait for a futex, and so
+// do all that are stuck.
 func runPoolStuck(p *check.Pass) error {
 	_, java := p.Ranked(stacks.Wall)
 	if _, inGo := p.Ranked(stacks.Goroutine); java || inGo {
@@ -113,7 +114,7 @@ type stuckPlace struct {
 	method string
 }
 
-// A stuckAt is what the threads of a pool wait at one place.
+// A stuckAt is how long the threads of a pool wait at one place.
 type stuckAt struct {
 	stuckPlace
 	total         stacks.Weight
@@ -127,7 +128,7 @@ type stuckPool struct {
 	all     stacks.Weight
 	threads map[int]bool
 	places  map[stuckPlace]*stuckAt
-	takes   bool  // requests, of connections that its threads serve
+	takes   bool  // requests, from connections that its threads serve
 	turns   int64 // nanoseconds that threads selected in turn, for all of the pool
 	idle    int64 // nanoseconds without work, selecting included
 }
@@ -169,7 +170,7 @@ func runStuckSampled(p *check.Pass) error {
 	return nil
 }
 
-// stuckPools gives the pools in order of name, without event loops.
+// stuckPools returns the pools in order of name, without event loops.
 func stuckPools(p *check.Pass, w *evidence.Waiting) []*stuckPool {
 	loops := w.EventLoops()
 	takes := takesRequests(p, w)
@@ -194,8 +195,8 @@ func stuckPools(p *check.Pass, w *evidence.Waiting) []*stuckPool {
 	return out
 }
 
-// takesRequests gives the pools whose threads read requests themselves: such a thread that waits elsewhere has one in
-// hand, whatever server it is of.
+// takesRequests returns the pools whose threads read requests themselves. Such a thread has a request in hand when it
+// waits elsewhere, whatever server it belongs to.
 func takesRequests(p *check.Pass, w *evidence.Waiting) map[string]bool {
 	pools := map[string]bool{}
 	l, ok := evidence.LedgerOf(p)
@@ -244,10 +245,10 @@ func (pool *stuckPool) add(w *evidence.Waiting, s stacks.Sample) {
 	at.request, at.task = at.request || request, at.task || task
 }
 
-// paces tells the waits by which a thread of its own goes at its own pace: nobody waits for it.
+// paces reports whether a thread may use the wait to go at its own pace: nobody waits for it then.
 func paces(wait hotcode.Wait) bool { return wait == hotcode.ForSleep || wait == hotcode.ForWakeUp }
 
-// worst gives the place where most of the pool's time is waited, nil where there is none.
+// worst returns the place where the pool waits the most time, or nil if there is none.
 func (pool *stuckPool) worst() (worst *stuckAt) {
 	for _, at := range pool.places {
 		if worst == nil || cmp.Or(cmp.Compare(at.total.Value, worst.total.Value),
@@ -258,7 +259,8 @@ func (pool *stuckPool) worst() (worst *stuckAt) {
 	return worst
 }
 
-// standing is how many threads stand there at any moment, of all that work. Those that may wait for work do not.
+// standing is how many threads stand there at any moment, of all that work. Threads that may wait for work do not
+// count.
 func (pool *stuckPool) standing(w *evidence.Waiting, at *stuckAt, all quantity.Value) quantity.Value {
 	time := at.total.Value
 	if paces(at.wait) && !at.request && !at.task {
@@ -272,9 +274,9 @@ func (pool *stuckPool) standing(w *evidence.Waiting, at *stuckAt, all quantity.V
 	return stand
 }
 
-// workers is how many threads the pool has for work: all but the one that selects just then, and where requests wait
-// inside the program that these threads serve, all but those that take none of them all the same. Kotlin's dispatchers
-// share their threads, and each has a limit of its own.
+// workers is how many threads the pool has for work: all but the one that selects at the time. If requests that these
+// threads serve wait inside the program, threads that take none of them all the same do not count either. Kotlin's
+// dispatchers share their threads, and each has a limit of its own.
 func (pool *stuckPool) workers(p *check.Pass, w *evidence.Waiting) quantity.Value {
 	if _, held := heldLong(p); held && w.IsJava() && keepsPace(p, w, pool.threads) {
 		return w.Threads("all of its threads that have work, mean", pool.all.Value-pool.idle)
@@ -287,8 +289,8 @@ func (pool *stuckPool) workers(p *check.Pass, w *evidence.Waiting) quantity.Valu
 		Named("all of its %s but those that select", w.Who())
 }
 
-// lockChangesHands tells locks whose waits end, which the profile of locks has: how long they take is the business of
-// another check. That profile has no wait that did not end.
+// lockChangesHands reports whether the waits for a lock end, by the profile of locks: another check judges how long
+// they take. That profile has only waits that ended.
 func lockChangesHands(p *check.Pass, w *evidence.Waiting, at *stuckAt) bool {
 	locks, ok := p.Ranked(stacks.Lock)
 	if !ok || at.wait != hotcode.ForLock {
@@ -303,8 +305,8 @@ func lockChangesHands(p *check.Pass, w *evidence.Waiting, at *stuckAt) bool {
 	return float64(ended) >= mostEnded*float64(at.total.Value)
 }
 
-// mostEnded is the share of the time waited from which on waits that ended are most of it: both profiles are samples of
-// the same waits, and the one of locks leaves short ones out.
+// mostEnded is the share of the waited time from which on most of it is in waits that ended. Both profiles are
+// samples of the same waits, and the profile of locks leaves out short ones.
 const mostEnded = 0.5
 
 func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt,
@@ -322,7 +324,7 @@ func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt,
 		Subject:  check.Subject{Kind: "pool", ID: pool.name},
 		Severity: check.Warning,
 		Weight:   share.Number(),
-		Summary:  kind.what + " at " + list[0].Name(), // who is the caller's to say
+		Summary:  kind.what + " at " + list[0].Name(), // the caller says who
 		Evidence: []quantity.Value{stand, all, share},
 		Notes: []string{
 			strings.Join(list[0].Path, " ← "),
@@ -352,7 +354,7 @@ func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt,
 	return f
 }
 
-// factsOf says of a wait whether another thread's work ends it.
+// factsOf returns the facts of a wait: NobodysWork, unless another thread's work ends it.
 func factsOf(wait hotcode.Wait) []check.Fact {
 	switch wait {
 	case hotcode.ForFuture, hotcode.ForThreads, hotcode.ForItem:
@@ -391,8 +393,8 @@ func (at *stuckAt) holders(p *check.Pass) (out []string) {
 	return out
 }
 
-// runningElsewhere gives how many threads run Java code meanwhile: what is waited for is done by one of them, or by
-// none.
+// runningElsewhere returns how many threads run the program's code meanwhile: one of them does what is waited for, or
+// none does.
 func runningElsewhere(w *evidence.Waiting) quantity.Value {
 	total := w.Filter(func(s stacks.Sample) bool {
 		wait, _ := w.Waits.Of(s)

@@ -8,7 +8,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// A stuckKind is what to say of threads that stand in one kind of wait.
+// A stuckKind is what to say about threads that stand in one kind of wait.
 type stuckKind struct {
 	what     string // they do
 	cures    []stuckCure
@@ -16,7 +16,7 @@ type stuckKind struct {
 	disproof string
 }
 
-// A stuckCure is a remedy whose effect is that nobody stands there.
+// A stuckCure is a remedy after which nobody stands there.
 type stuckCure struct{ action, risk, before, after string }
 
 func (k *stuckKind) remedies(stand quantity.Value) (out []check.Remedy) {
@@ -142,7 +142,7 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 
 const stuckElsewhereInGo = "another second finds the goroutines elsewhere."
 
-// stuckKindsInGo are what to say of goroutines instead.
+// stuckKindsInGo are what to say about goroutines instead.
 var stuckKindsInGo = map[hotcode.Wait]*stuckKind{
 	hotcode.ForSleep: {
 		what: "sleep",
@@ -214,7 +214,7 @@ var stuckKindsInGo = map[hotcode.Wait]*stuckKind{
 	},
 }
 
-// stuckKindsInPython are what to say of threads of Python that have a request in hand.
+// stuckKindsInPython are what to say about Python threads that have a request in hand.
 var stuckKindsInPython = map[hotcode.Wait]*stuckKind{
 	hotcode.ForSleep: {
 		what: "sleep",

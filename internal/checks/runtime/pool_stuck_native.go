@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// runStuckNative is the check for programs without a profile that tells what their threads wait for: it reads the
+// runStuckNative is the check for programs without a profile that shows what their threads wait for. It reads the
 // account of their time.
 func runStuckNative(p *check.Pass) error {
 	l, ok := evidence.LedgerOf(p)
@@ -43,7 +43,7 @@ func runStuckNative(p *check.Pass) error {
 			continue
 		}
 		f := nativeStuckFinding(p, pool, place, stand, share)
-		// that a few threads of many sleep is worth no word, unless requests sleep there
+		// a few sleeping threads among many are not worth a finding, unless requests sleep there
 		if f.Severity != check.Info || at.Number() >= p.Param(stuckShare).Number()*workTime(pool) {
 			p.Report(f)
 		}
@@ -52,8 +52,8 @@ func runStuckNative(p *check.Pass) error {
 	return nil
 }
 
-// nativePlace gives the place with the most of the pool's time, where no check knows its kind of wait. Of a futex only
-// threads that did not run once count: those that do are woken, and so have work.
+// nativePlace returns the place with the most of the pool's time, if no other check knows its kind of wait. At a
+// futex only threads that did not run once count: those that run are woken, and so have work.
 func nativePlace(pool *ledger.Pool) (ledger.Place, bool) {
 	if pool.Wall <= 0 || len(pool.Places) == 0 {
 		return ledger.Place{}, false
@@ -68,8 +68,8 @@ func nativePlace(pool *ledger.Pool) (ledger.Place, bool) {
 	return ledger.Place{}, false
 }
 
-// workTime is the time of the pool's threads, in seconds, without those that take requests from clients: where all have
-// one name, the one that accepts is in the pool of those that work.
+// workTime is the time of the pool's threads, in seconds, without the time spent taking requests from clients: if all
+// threads have one name, the one that accepts is in the pool of those that work.
 func workTime(pool *ledger.Pool) float64 {
 	return pool.Wall - pool.Parts[ledger.Events] - pool.Parts[ledger.Request]
 }
@@ -109,7 +109,7 @@ func nativeStuckFinding(
 	return f
 }
 
-// whoStands names the pool's threads, and how many of them stand at the place where others do something else.
+// whoStands names the pool's threads, and how many of them stand at the place if others do something else.
 func whoStands(pool *ledger.Pool, place ledger.Place) string {
 	if workTime(pool) == pool.Wall && place.Threads >= int(math.Round(pool.Threads)) {
 		return pool.Who()
@@ -117,8 +117,8 @@ func whoStands(pool *ledger.Pool, place ledger.Place) string {
 	return fmt.Sprintf("%d of %s", place.Threads, pool.Who())
 }
 
-// requestsSleep makes a pool that sleeps a warning where requests wait inside the program, nobody works on them, and
-// the pool sleeps as often as requests come: each of them sleeps there, one after the other.
+// requestsSleep makes a pool that sleeps a warning if requests wait inside the program, nobody works on them, and the
+// pool sleeps as often as requests come: each of them sleeps there, one after the other.
 func requestsSleep(p *check.Pass, pool *ledger.Pool, f *check.Finding) {
 	h, ok := heldLong(p)
 	if !ok {
@@ -145,14 +145,15 @@ func requestsSleep(p *check.Pass, pool *ledger.Pool, f *check.Finding) {
 	f.Placebos = []string{"More CPUs: nobody computes meanwhile."}
 }
 
-// heldLong gives the requests that wait inside the program, if they do so for long and nobody works on most of them.
+// heldLong returns the requests that wait inside the program; ok is true if they wait for long and nobody works on
+// most of them.
 func heldLong(p *check.Pass) (h evidence.HeldRequests, ok bool) {
 	h, ok = evidence.HeldOf(p)
 	return h, ok && !h.Each.Below(p.Param(stuckRequest)) && !h.Share.Below(p.Param(stuckHeld))
 }
 
-// sleepsOf is how often the pool's threads that sleep left a CPU of their own will: for sleeps, and for what they wait
-// for next.
+// sleepsOf is how often the pool's threads that sleep left a CPU voluntarily: to sleep, and for what they wait for
+// next.
 func sleepsOf(p *check.Pass, pool *ledger.Pool) quantity.Value {
 	n, sleeps := 0.0, map[string]bool{}
 	for _, s := range p.Gauge(metric.ThreadStateTime, "for", "sleep") {
@@ -181,7 +182,7 @@ func firstPID(pool *ledger.Pool) string {
 	return ""
 }
 
-// neverAccepted gives the connections that wait to be accepted by the pool's processes whenever one looked.
+// neverAccepted returns the connections to the pool's processes that waited to be accepted at every look.
 func neverAccepted(p *check.Pass, pool *ledger.Pool) (quantity.Value, bool) {
 	pids := pool.PIDs()
 	for _, s := range p.Gauge(metric.ListenerQueue) {

@@ -15,15 +15,15 @@ import (
 
 // A scriptPool is the threads of a script that begin with the same function of the application.
 type scriptPool struct {
-	threads map[int]int64 // what they wait, in nanoseconds, by index in the profile
+	threads map[int]int64 // nanoseconds that each waits, by index in the profile
 	all     int64
 	hits    map[hotcode.Wait][]evidence.Hit
 }
 
-// runStuckScript is the check for Python and Ruby, where no frame tells whether a worker has work: a pool is stuck
-// where all of its threads wait nearly all the time, as often as requests come, and more requests are in progress than
-// it has threads. The others wait for one of these. It is stuck as well where most of the time of requests is one
-// wait, by frames of a server that has one in hand.
+// runStuckScript is the check for Python and Ruby, where no frame shows whether a worker has work. A pool is stuck if
+// all of its threads wait nearly all the time, as often as requests come, and more requests are in progress than it
+// has threads: the others wait for one of these. It is also stuck if requests spend most of their time in one wait,
+// by frames of a server that has one in hand.
 func runStuckScript(p *check.Pass) error {
 	w, err := evidence.WaitingOf(p)
 	if err != nil {
@@ -37,7 +37,7 @@ func runStuckScript(p *check.Pass) error {
 	return nil
 }
 
-// reportStuckPools reports those whose threads have the requests in hand, and whether there are any.
+// reportStuckPools reports the pools whose threads have the requests in hand, and returns whether there are any.
 func reportStuckPools(p *check.Pass, w *evidence.Waiting, r evidence.Requests) (found bool) {
 	pools := scriptPools(w)
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
@@ -74,16 +74,16 @@ func reportStuckPools(p *check.Pass, w *evidence.Waiting, r evidence.Requests) (
 	return found
 }
 
-// oneOfThese is what requests wait for that no worker has.
+// oneOfThese says what requests without a worker wait for.
 const oneOfThese = ": the others wait for one of these"
 
-// eachOther tells waits that another thread of the pool ends: of one that has the lock, or what a few of them share.
+// eachOther reports whether another thread of the pool ends the wait: it has the lock, or what a few of them share.
 // Pools of connections have a check of their own.
 func eachOther(wait hotcode.Wait) bool {
 	return slices.Contains([]hotcode.Wait{hotcode.ForLock, hotcode.ForItem, hotcode.ForWakeUp}, wait)
 }
 
-// foundElsewhere tells waits of which lock-contention and pool-exhausted know who has what they are for: the threads
+// foundElsewhere reports whether lock-contention or pool-exhausted knows who has what is waited for: the threads
 // there have a request each.
 func foundElsewhere(p *check.Pass, w *evidence.Waiting, wait hotcode.Wait) bool {
 	if wait != hotcode.ForLock {
@@ -123,7 +123,7 @@ func (pool *scriptPool) waited() (sum int64) {
 	return sum
 }
 
-// serves tells whether most of the waits are of threads with a request in hand.
+// serves reports whether most of the waiting is done by threads with a request in hand.
 func (pool *scriptPool) serves(w *evidence.Waiting) bool {
 	var all, served int64
 	for _, hits := range pool.hits {
@@ -137,8 +137,8 @@ func (pool *scriptPool) serves(w *evidence.Waiting) bool {
 	return 2*served > all
 }
 
-// keepsPace tells whether a pool's threads, by their index in the profile, wait as often as requests come. Threads with
-// a pace of their own serve none.
+// keepsPace reports whether a pool's threads, by their index in the profile, wait as often as requests come. Threads
+// with a pace of their own serve no requests.
 func keepsPace[T any](p *check.Pass, w *evidence.Waiting, threads map[int]T) bool {
 	waits, began := 0.0, evidence.WaitsOfSleepers(p)
 	for at := range threads {
@@ -150,7 +150,8 @@ func keepsPace[T any](p *check.Pass, w *evidence.Waiting, threads map[int]T) boo
 	return requests > 0 && waits/requests >= pace && requests/waits >= pace
 }
 
-// inHand finds that requests are slow, and most of their time is one kind of wait of threads that have one in hand.
+// inHand returns a finding if requests are slow and spend most of their time in one kind of wait of the threads that
+// have them in hand.
 func (pool *scriptPool) inHand(p *check.Pass, w *evidence.Waiting, name string) (f check.Finding, ok bool) {
 	var hits []evidence.Hit
 	var wait hotcode.Wait
@@ -214,7 +215,7 @@ func (pool *scriptPool) finding(
 	return f
 }
 
-// forEachOther says what a finding is where the threads wait for one of their own: what that one does meanwhile, and
+// forEachOther completes a finding about threads that wait for one of their own: what that one does meanwhile, and
 // that more of them help nobody.
 func (pool *scriptPool) forEachOther(w *evidence.Waiting, f *check.Finding, wait hotcode.Wait) {
 	f.Placebos = append(f.Placebos, "More workers: they come to wait there, too.")

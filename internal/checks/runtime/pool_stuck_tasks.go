@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// taskWorkers are what the workers of a queue do, as those of Celery or Laravel.
+// taskWorkers is what the workers of a queue do, such as those of Celery or Laravel.
 type taskWorkers struct {
 	name   string
 	inHand map[int]int64 // time with a task, in nanoseconds, by index in the profile
@@ -39,8 +39,8 @@ func taskWorkersOf(w *evidence.Waiting) *taskWorkers {
 	return t
 }
 
-// neverFree tells whether each of several workers had a task in hand for nearly all of the window: the next one is
-// there at once, so that others wait in the queue.
+// neverFree reports whether each of several workers had a task in hand for nearly all of the window. The next task is
+// there at once, so others wait in the queue.
 func (t *taskWorkers) neverFree(p *check.Pass, w *evidence.Waiting) bool {
 	for _, busy := range t.inHand {
 		if float64(busy) < p.Param(stuckShare).Number()*float64(w.Duration) {
@@ -50,7 +50,7 @@ func (t *taskWorkers) neverFree(p *check.Pass, w *evidence.Waiting) bool {
 	return float64(len(t.inHand)) >= p.Param(stuckThreads).Number()
 }
 
-// reportStuckTasks finds workers that are never free, and wait for one kind of thing for most of that time.
+// reportStuckTasks reports workers that are never free, and wait for one kind of thing for most of that time.
 func reportStuckTasks(p *check.Pass, w *evidence.Waiting) {
 	t := taskWorkersOf(w)
 	if w.Duration <= 0 || !t.neverFree(p, w) {

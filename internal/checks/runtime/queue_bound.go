@@ -14,7 +14,7 @@ import (
 var (
 	queueProducers = &check.Param{
 		Name: "producers", Default: 0.5, Unit: quantity.Threads,
-		Why: "half a thread that stands still at any moment is more than a queue that is full for moments",
+		Why: "half a thread standing still at any moment is more than a queue that is full for moments",
 	}
 	queueShare = &check.Param{
 		Name: "share", Default: 0.1, Unit: quantity.Ratio,
@@ -84,7 +84,7 @@ func runQueueBound(p *check.Pass) error {
 	return nil
 }
 
-// producerShare gives the part of the time of the site's pool of threads that is spent waiting there.
+// producerShare returns the share of the time of the site's pool that its threads wait there.
 func producerShare(w *evidence.Waiting, s *evidence.WaitSite) quantity.Value {
 	all := w.Filter(func(x stacks.Sample) bool { return w.Pool(x) == s.Pool }).Total()
 	return quantity.Of("", float64(s.Value)/1e9, quantity.Seconds).
@@ -113,7 +113,7 @@ func queueFinding(s *evidence.WaitSite, w *evidence.Waiting, producers, share qu
 	}
 }
 
-// busiestThreads names the threads that run most, as a share of the window: what others wait for is often one of them.
+// busiestThreads names the threads that run most, as a share of the window: others often wait for one of them.
 func busiestThreads(w *evidence.Waiting) []string {
 	sums := stacks.Group(w.Filter(func(s stacks.Sample) bool { return s.State == stacks.Running }),
 		func(s stacks.Sample) string { return w.ThreadOf(s).Name })

@@ -1,12 +1,12 @@
 // Package runtime holds the rules about the language's runtime: collector, compiler, locks, pools.
 //
-// A rule is a file, named after it. It refers to no other rule: what several read of a recording is in package
-// evidence.
+// Each rule is a file named after it, and refers to no other rule. What several rules read from a recording is in
+// package evidence.
 package runtime
 
 import "github.com/perfdoctor/perfdoctor/internal/check"
 
-// Checks gives the rules in the order in which a reader should take them.
+// Checks returns the rules in the order in which a reader should take them.
 func Checks() []*check.Check {
 	return []*check.Check{
 		javaDeadlock,

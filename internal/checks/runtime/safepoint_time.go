@@ -86,8 +86,8 @@ func runSafepointTime(p *check.Pass, pid string) bool {
 	return true
 }
 
-// mostlyGC reports that nearly all safepoints were for collections: then what is not collection is their beginning and
-// end.
+// mostlyGC reports whether nearly all safepoints were for collections. Then the rest of the time is their beginning
+// and end.
 func mostlyGC(p *check.Pass, pid string) bool {
 	all, _, ok := evidence.JVMRise(p, metric.JVMSafepoints, "pid", pid)
 	gcs := 0.0

@@ -62,7 +62,7 @@ func runSwappedLibrary(p *check.Pass) error {
 	return nil
 }
 
-// swapped says which file was written and which is loaded. An inode of 0 is one that is not known.
+// swapped says which file was written and which is loaded. An inode of 0 is not known.
 func swapped(path, written, loaded, uid string) string {
 	text := "placed at " + path
 	if written != "0" {

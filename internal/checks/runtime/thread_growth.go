@@ -18,7 +18,7 @@ import (
 var (
 	paramThreadGrowth = &check.Param{
 		Name: "growth", Default: 10, Unit: quantity.Threads,
-		Why: "a pool that is filled gets a few more; ten that none of is given back are a pattern",
+		Why: "a pool that is filled gets a few more; ten that are never given back are a pattern",
 	}
 	paramManyThreads = &check.Param{
 		Name: "threads", Default: 500, Unit: quantity.Threads,
@@ -99,7 +99,7 @@ func runThreadGrowth(p *check.Pass, pid string) bool {
 	return true
 }
 
-// threadForecast adds when the control group has no thread left.
+// threadForecast adds when the control group will have no thread left.
 func threadForecast(p *check.Pass, f *check.Finding, rate quantity.Value) {
 	for _, s := range p.Gauge(metric.CgroupPIDsLimit) {
 		used, ok := evidence.LastOf(p.Gauge(metric.CgroupPIDs, "cgroup", s.Label("cgroup"), "level", s.Label("level")))
@@ -121,8 +121,8 @@ func threadForecast(p *check.Pass, f *check.Finding, rate quantity.Value) {
 
 var threadNumbers = regexp.MustCompile(`[0-9]+`)
 
-// grownPools names the pools that grew most: by the kernel's names, which are cut at 15 bytes, each number in them as
-// "*", and the full name that begins so.
+// grownPools names the pools that grew most. It goes by the kernel's names, which are cut at 15 bytes, with each
+// number as "*", and shows the full name that begins so.
 func grownPools(p *check.Pass, pid string) []string {
 	grown, now := map[string]float64{}, map[string]float64{}
 	for _, s := range p.Gauge(metric.ThreadPools) {
@@ -147,7 +147,7 @@ func grownPools(p *check.Pass, pid string) []string {
 	return out
 }
 
-// fullPool gives the largest pool whose full name begins like the one that the kernel has cut.
+// fullPool returns the largest pool whose full name begins like the one that the kernel has cut.
 func fullPool(p *check.Pass, pid, cut string) string {
 	best, most := cut, 0.0
 	for _, s := range p.Gauge(metric.JVMPools, "pid", pid) {

@@ -7,11 +7,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 )
 
-// JavaCode is the family of the signatures that find code in the profiles of a JVM, any of which may make most of the
+// JavaCode is the family of the signatures that find code in the profiles of a JVM. Any of them may make most of the
 // garbage.
 const JavaCode = "Java code"
 
-// GarbageEdges are the edges from the signatures of the table that may make most of the garbage.
+// GarbageEdges returns the edges from the signatures of the table whose code may make most of the garbage.
 func GarbageEdges() (out check.Causes) {
 	for _, s := range builtIn() {
 		if s.mayBeGarbage() {
@@ -21,7 +21,7 @@ func GarbageEdges() (out check.Causes) {
 	return out
 }
 
-// garbageEdge is the edge from the code that a signature finds to the collections that it makes.
+// garbageEdge is the edge from the code that a signature finds to the collections that the code causes.
 func garbageEdge(signature string) check.Edge {
 	return check.Edge{
 		Cause: signature, Effect: "gc-overhead", If: evidence.MostGarbage, Family: JavaCode,
@@ -29,12 +29,12 @@ func garbageEdge(signature string) check.Edge {
 	}
 }
 
-// KnownCode is the family of the signatures that find code in CPU profiles, any of which may be what the hottest
+// KnownCode is the family of the signatures that find code in CPU profiles. Any of them may be what the hottest
 // function does.
 const KnownCode = "code of a signature"
 
-// HotCodeEdges are the edges from the signatures of the table to the function that owns the CPU time, of which they say
-// more than its name, and to the lock that Python holds meanwhile.
+// HotCodeEdges returns the edges from the signatures of the table to the function that owns the CPU time, since they
+// say more about it than its name, and to the lock that Python holds meanwhile.
 func HotCodeEdges() (out check.Causes) {
 	for _, s := range builtIn() {
 		out = append(out, s.hotCodeEdges()...)

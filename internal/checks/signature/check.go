@@ -23,7 +23,7 @@ var (
 	}
 	codeGarbage = &check.Param{
 		Name: "garbage", Default: 0.5, Unit: quantity.Ratio,
-		Why: "from half of the allocated bytes on, the collector works for this code more than for all other: fix " +
+		Why: "from half of the allocated bytes on, the collector works more for this code than for all other: fix " +
 			"it first",
 	}
 	codeOwns = &check.Param{
@@ -47,8 +47,8 @@ var (
 	}
 	codeLost = &check.Param{
 		Name: "lost", Default: 0.1, Unit: quantity.CPUs,
-		Why: "a share of a program that uses little is little: what costs less than a tenth of a CPU is not seen " +
-			"beside what the load of one second differs from that of the next",
+		Why: "a share of a program that uses little is little: less than a tenth of a CPU does not show " +
+			"beside the difference in load from one second to the next",
 	}
 	allocGC = &check.Param{
 		Name: "gc", Default: 0.05, Unit: quantity.Ratio,
@@ -56,11 +56,11 @@ var (
 	}
 	allocCost = &check.Param{
 		Name: "cost", Default: 0.1, Unit: quantity.Ratio,
-		Why: "what is allocated costs also what is done to fill it: a tenth of the CPU time repays the work",
+		Why: "what is allocated must also be filled: a tenth of the CPU time repays the work",
 	}
 )
 
-// check makes a check of a signature. all are those it may yield to.
+// check makes a check from a signature. all are the signatures that it may yield to.
 func (s *signature) check(all []*signature) *check.Check {
 	c := &check.Check{
 		Name: s.Name, Stage: s.stage(), Doc: s.manual(), URL: s.Source, Before: s.Before, After: s.After,
@@ -93,7 +93,7 @@ func (s *signature) check(all []*signature) *check.Check {
 	return c
 }
 
-// add appends what is not in the list.
+// add appends what is not in the list yet.
 func add[T comparable](list *[]T, more ...T) {
 	for _, x := range more {
 		if !slices.Contains(*list, x) {
@@ -102,8 +102,8 @@ func add[T comparable](list *[]T, more ...T) {
 	}
 }
 
-// needs are the metrics without which nothing can be measured. Where no runtime has a profiler of its own, the kernel's
-// samples serve; of several runtimes each has a profile of its own.
+// needs returns the metrics without which nothing can be measured. Runtimes without a profiler of their own use the
+// kernel's samples. If there are several runtimes, each has a profile of its own.
 func (s *signature) needs() []metric.Metric {
 	event := stacks.Event(s.Where[0].Event)
 	if len(s.In) > 0 || s.runsScripts() || s.Runs == "native" && event == stacks.CPU {
@@ -125,7 +125,7 @@ func (s *signature) uses() (out []metric.Metric) {
 		if w.PerWait > 0 {
 			add(&out, metric.Metric(metric.ThreadSwitches))
 		}
-		if stacks.Event(w.Event) == stacks.CPU { // what children used that have ended
+		if stacks.Event(w.Event) == stacks.CPU { // what children that have ended used
 			add(&out, []metric.Metric{metric.ProcessChildrenCPU, metric.ProcessStart}...)
 		}
 		if s.Runs != "java" && stacks.Event(w.Event) == stacks.CPU {
@@ -143,13 +143,13 @@ func (s *signature) uses() (out []metric.Metric) {
 	return out
 }
 
-// scopes say of what kind a target must be for a row to apply. Machine code is in all of them.
+// scopes say what kind of target a row applies to. Machine code is in all of them.
 var scopes = map[string]*check.Scope{
 	"java":   evidence.OnlyJVM,
 	"python": {Fact: metric.ScriptRuntime, Name: "interpreter whose functions are read"},
 }
 
-// scope is that of all rows together.
+// scope returns the scope of all rows together.
 func (s *signature) scope() (out *check.Scope) {
 	rows := s.rows()
 	slices.Reverse(rows)
@@ -163,13 +163,13 @@ func (s *signature) scope() (out *check.Scope) {
 	return out
 }
 
-// applies tells whether the target may have code of the row's runtime.
+// applies reports whether the target may have code of the row's runtime.
 func (s *signature) applies(p *check.Pass) bool {
 	_, excluded := scopes[s.Runs].Excludes(p)
 	return !excluded
 }
 
-// measuresCPU tells signatures that a profile of CPU time shows.
+// measuresCPU reports whether a profile of CPU time shows the signature.
 func (s *signature) measuresCPU() bool {
 	return slices.ContainsFunc(s.rows(), func(row *signature) bool {
 		return slices.ContainsFunc(row.Where, clause.ofCPU)
@@ -186,8 +186,8 @@ func (s *signature) stage() check.Stage {
 // limits are the thresholds of a clause.
 type limits struct{ info, warn, perRequest, perWait *check.Param }
 
-// limits makes the parameters of a clause. Those of a further row are named after its runtime, and those of a further
-// clause after its event.
+// limits makes the parameters of a clause. Names for a further row begin with its runtime, and names for a further
+// clause with its event.
 func (s *signature) limits(w clause) (l limits) {
 	prefix := ""
 	if s.of != nil {
@@ -204,19 +204,19 @@ func (s *signature) limits(w clause) (l limits) {
 	if w.PerRequest > 0 {
 		l.perRequest = &check.Param{
 			Name: prefix + "per-request", Default: w.PerRequest.Seconds(), Unit: quantity.Seconds,
-			Why: "that a request to a server computes in it: in pieces that are shorter it is ordinary work",
+			Why: "that a request to a server computes in it: in shorter pieces it is ordinary work",
 		}
 	}
 	if w.PerWait > 0 {
 		l.perWait = &check.Param{
 			Name: prefix + "per-wait", Default: w.PerWait.Seconds(), Unit: quantity.Seconds,
-			Why: "that a program which nobody asks computes in it before it waits again: it is one piece of its work",
+			Why: "that a program which nobody asks computes in it between two waits: one piece of its work",
 		}
 	}
 	return l
 }
 
-// params are the parameters of a clause, with those that all clauses of its event have.
+// params returns the parameters of a clause, and those that all clauses of its event have.
 func (l limits) params(w clause) []*check.Param {
 	out := []*check.Param{l.info, l.warn}
 	if l.perRequest != nil {
@@ -234,7 +234,7 @@ func (l limits) params(w clause) []*check.Param {
 	return out
 }
 
-// shareWords say of each event what its share is of.
+// shareWords name the total behind the share of each event.
 var shareWords = map[stacks.Event]string{
 	stacks.CPU:    "the CPU time",
 	stacks.Script: "the CPU time",
@@ -244,7 +244,7 @@ var shareWords = map[stacks.Event]string{
 	stacks.OffCPU: "their time threads",
 }
 
-// runtimeNames are those of the manual.
+// runtimeNames are the names of runtimes in the manual.
 var runtimeNames = map[string]string{
 	"java": "Java", "native": "machine code", "python": "Python", "node": "Node.js", "php": "PHP", "ruby": "Ruby",
 	"dotnet": ".NET",
@@ -329,11 +329,11 @@ type verdict struct {
 	worst *measure         // nil where the target did too little for a share
 	rest  []quantity.Value // the shares of the other clauses
 	marks []check.Mark
-	owns  bool // a clause tells that most of the CPU time is this code's
+	owns  bool // a clause shows that most of the CPU time is this code's
 }
 
-// run reports the worst of the rows that apply. Where none of them can be assessed, the first says why. So does that of
-// Java code where the others found nothing: machine code is in every JVM.
+// run reports the worst of the rows that apply. If none of them can be assessed, the first one says why. If the Java
+// row cannot be assessed and the others found nothing, the Java row says why: every JVM has machine code.
 func (s *signature) run(p *check.Pass, thresholds map[*signature][]limits, all []*signature) error {
 	var first, java error
 	var best *verdict
@@ -362,7 +362,7 @@ func (s *signature) run(p *check.Pass, thresholds map[*signature][]limits, all [
 	return nil
 }
 
-// worse compares verdicts, of which the other may be none.
+// worse reports whether v is worse than o, which may be nil.
 func (v *verdict) worse(o *verdict) bool {
 	switch {
 	case o == nil || o.worst == nil:
@@ -387,8 +387,8 @@ func (s *signature) report(p *check.Pass, v *verdict, all []*signature) {
 	p.Report(f)
 }
 
-// judged measures the clauses. Of Java and machine code a recording without the first one's profile cannot be assessed;
-// of scripts any will do.
+// judged measures the clauses. Java and machine code cannot be assessed without the profile of the first clause; for
+// scripts any profile will do.
 func (s *signature) judged(p *check.Pass, thresholds []limits, all []*signature) (*verdict, error) {
 	v := &verdict{row: s}
 	var first error
@@ -418,7 +418,7 @@ func (s *signature) judged(p *check.Pass, thresholds []limits, all []*signature)
 
 // add judges what a clause measured, and keeps the worst.
 func (v *verdict) add(p *check.Pass, m *measure, l limits) {
-	if v.row.of == nil || m.matched.Count > 0 { // of the other runtimes only what is there
+	if v.row.of == nil || m.matched.Count > 0 { // for the other runtimes only what was found
 		p.Read(m.share)
 	}
 	m.judge(p, l)
@@ -433,15 +433,16 @@ func (v *verdict) add(p *check.Pass, m *measure, l limits) {
 	}
 }
 
-// mayBeGarbage tells signatures of Java code that an allocation profile shows, or may show as well as a CPU profile.
+// mayBeGarbage reports whether the signature is of Java code that an allocation profile shows, or may show as well as
+// a CPU profile.
 func (s *signature) mayBeGarbage() bool {
 	return s.Runs == "java" && slices.ContainsFunc(s.Where, func(w clause) bool {
 		return stacks.Event(w.Event) == stacks.CPU || stacks.Event(w.Event) == stacks.Alloc
 	})
 }
 
-// garbage adds how much of what is allocated comes from the code of a clause, or is of the kind that the signature's
-// own clause of allocations tells. Where that is the most, collections are a consequence.
+// garbage adds the share of the allocated bytes that comes from the code of a clause, or that matches the signature's
+// own clause of allocations. If that is most of the bytes, collections are a consequence.
 func (s *signature) garbage(p *check.Pass, w clause, all []*signature, f *check.Finding) {
 	prof, ok := p.Ranked(stacks.Alloc)
 	if !ok || prof.Total().Value <= 0 {
@@ -458,13 +459,13 @@ func (s *signature) garbage(p *check.Pass, w clause, all []*signature, f *check.
 	if made.Count < evidence.FewSamples || share.Below(p.Param(codeGarbage)) {
 		return
 	}
-	if stacks.Event(w.Event) != stacks.Alloc { // that share is there already
+	if stacks.Event(w.Event) != stacks.Alloc { // else the share is there already
 		f.Evidence = append(f.Evidence, share)
 	}
 	f.Facts = append(f.Facts, evidence.MostGarbage)
 }
 
-// sampledProfile gives the CPU profile of the target: its runtime's own, or its part of the samples of all CPUs.
+// sampledProfile returns the CPU profile of the target: its runtime's own, or its part of the samples of all CPUs.
 func sampledProfile(p *check.Pass, e stacks.Event) (*stacks.Profile, error) {
 	c, ok := hotcode.CodeOf(p.Recording)
 	switch {
@@ -480,7 +481,7 @@ func sampledProfile(p *check.Pass, e stacks.Event) (*stacks.Profile, error) {
 	return evidence.ProfileOf(p, e)
 }
 
-// measure gives how much of an event a clause holds for, nil when the process did too little for a share.
+// measure returns how much of an event a clause covers, or nil if the process did too little for a share.
 func (s *signature) measure(p *check.Pass, w clause, all []*signature) (*measure, error) {
 	event := stacks.Event(w.Event)
 	find := evidence.ProfileOf
@@ -518,8 +519,8 @@ func (s *signature) measure(p *check.Pass, w clause, all []*signature) (*measure
 	return m, nil
 }
 
-// claims gives matchers of the signatures that this one yields to. What those find in a CPU profile is theirs among the
-// allocations too.
+// claims returns matchers of the signatures that this one yields to. What they find in a CPU profile, they also claim
+// among the allocations.
 func (s *signature) claims(prof *stacks.Profile, w clause, all []*signature) (out []*Matcher) {
 	for _, o := range all {
 		if !slices.Contains(s.YieldsTo, o.Name) {
@@ -556,7 +557,8 @@ func (m *measure) idle(p *check.Pass) (bool, error) {
 	return false, nil
 }
 
-// fromTable makes the checks of the built-in table once: a check and its parameters are known by their addresses.
+// fromTable makes the checks of the built-in table once: a check and its parameters are identified by their
+// addresses.
 var fromTable = sync.OnceValue(func() []*check.Check {
 	var out []*check.Check
 	for _, s := range builtIn() {
@@ -565,7 +567,7 @@ var fromTable = sync.OnceValue(func() []*check.Check {
 	return out
 })
 
-// Checks gives the checks of the table in one stage, in the table's order.
+// Checks returns the table's checks of one stage, in the table's order.
 func Checks(stage check.Stage) (out []*check.Check) {
 	for _, c := range fromTable() {
 		if c.Stage == stage {

@@ -6,7 +6,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// LogAppenders finds the stacks that write log lines, as the signature of that name does.
+// LogAppenders returns a matcher of the stacks that write log lines, by the frames of logging-on-request-path.
 func LogAppenders(prof *stacks.Profile) *Matcher {
 	for _, s := range builtIn() {
 		if s.Name == "logging-on-request-path" {
@@ -17,7 +17,7 @@ func LogAppenders(prof *stacks.Profile) *Matcher {
 	return matcherOf(prof, clause{Frames: []frameRule{{}}}, nil) // matches nothing
 }
 
-// KnownLocks are matchers of the locks that have a signature, for a profile of any event.
+// KnownLocks returns matchers of the locks that have a signature, for a profile of any event.
 func KnownLocks(prof *stacks.Profile) (known []*Matcher) {
 	for _, s := range builtIn() {
 		for _, w := range s.Where {
@@ -29,7 +29,7 @@ func KnownLocks(prof *stacks.Profile) (known []*Matcher) {
 	return known
 }
 
-// Claimed reports whether any of the matchers takes the sample for its own.
+// Claimed reports whether any of the matchers claims the sample.
 func Claimed(known []*Matcher, s stacks.Sample) bool {
 	return slices.ContainsFunc(known, func(m *Matcher) bool {
 		_, theirs := m.At(s)

@@ -8,7 +8,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// A Matcher finds the samples of one profile that a clause is about.
+// A Matcher finds the samples of one profile that match a clause.
 type Matcher struct {
 	profile          *stacks.Profile
 	rules            []ruleMatcher
@@ -23,7 +23,7 @@ type ruleMatcher struct {
 	rule                frameRule
 }
 
-// matcherOf prepares a clause for a profile of its event. Rules of which no frame is in the profile are left out: of
+// matcherOf prepares a clause for a profile of its event. It leaves out rules without a frame in the profile: of
 // forty signatures hardly any has one.
 func matcherOf(p *stacks.Profile, c clause, claimed []*Matcher) *Matcher {
 	m := &Matcher{
@@ -44,8 +44,8 @@ func matcherOf(p *stacks.Profile, c clause, claimed []*Matcher) *Matcher {
 	return m
 }
 
-// At gives the place in the stack of the frame that shows the bottleneck; ok is false when the sample does not match. A
-// clause of classes alone matches at the innermost frame.
+// At returns the place in the stack of the frame that shows the bottleneck. ok is false if the sample does not match.
+// A clause of classes alone matches at the innermost frame.
 func (m *Matcher) At(s stacks.Sample) (at int, ok bool) {
 	if !m.context(s) || s.Innermost(m.without) >= 0 {
 		return 0, false
@@ -63,7 +63,7 @@ func (m *Matcher) At(s stacks.Sample) (at int, ok bool) {
 	return at, len(s.Stack) > 0
 }
 
-// context tells whether class and thread are among those asked for.
+// context reports whether the class and thread of a sample are among those of the clause.
 func (m *Matcher) context(s stacks.Sample) bool {
 	among := func(patterns []hotcode.Pattern, name string) bool {
 		return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p hotcode.Pattern) bool { return p.Text(name) })
@@ -81,7 +81,7 @@ func (m *Matcher) frameAt(stack []int) int {
 	return best
 }
 
-// at gives the innermost place where the rule holds, -1 if there is none.
+// at returns the innermost place where the rule holds, or -1 if there is none.
 func (r ruleMatcher) at(stack []int) int {
 	best, times := -1, 0
 	for i, f := range stack {
@@ -102,7 +102,7 @@ func (r ruleMatcher) at(stack []int) int {
 	return best
 }
 
-// says gives what is known of the frame that shows the bottleneck in a stack, from the first rule that it matches.
+// says returns what is known of the frame that shows the bottleneck in a stack, by the first rule that matches it.
 func (m *Matcher) says(stack []int, at int) string {
 	for _, r := range m.rules {
 		if r.at(stack) == at {
@@ -116,7 +116,7 @@ func hasAny(stack []int, set stacks.Set) bool {
 	return slices.ContainsFunc(stack, func(f int) bool { return set[f] })
 }
 
-// hits gives all samples that match.
+// hits returns all samples that match.
 func (m *Matcher) hits() []evidence.Hit {
 	if m.byFrame && len(m.rules) == 0 {
 		return nil

@@ -14,11 +14,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// halfSamples is how many samples the second half of a profile needs to be asked whether a share is over: below, its
-// interval is as wide as the question.
+// halfSamples is how many samples the second half of a profile needs to show that a share is over. With fewer, its
+// interval is too wide to tell.
 const halfSamples = 50
 
-// A measure is how much of one event a clause holds for.
+// A measure is how much of one event a clause covers.
 type measure struct {
 	clause  clause
 	profile *stacks.Profile
@@ -28,18 +28,18 @@ type measure struct {
 	hits    []evidence.Hit
 	matched stacks.Weight
 	share   quantity.Value
-	// the share, or that of the second half of the window when it is less: what was over is no fault now
+	// the share, or the share in the second half of the window if it is less: what is over is no fault now
 	steady   float64
 	low      float64 // the bounds of the share, with 95 % certainty
 	high     float64
-	of       int64 // samples that the share is of
+	of       int64 // samples in the total
 	severity check.Severity
 	doubts   []string
 	limit    quantity.Value   // the threshold it passed
 	beside   []quantity.Value // what else was measured of it
 }
 
-// weigh computes the share; ok is false when there is nothing that it could be of.
+// weigh computes the share; ok is false if the total is zero.
 func (m *measure) weigh() (ok bool) {
 	e := stacks.Event(m.clause.Event)
 	if isCPU(e) {
@@ -60,7 +60,7 @@ func (m *measure) weigh() (ok bool) {
 	m.of = count
 	if e == stacks.Wall || e == stacks.Alloc {
 		m.low, m.high = hotcode.Interval(m.matched.Count, count)
-	} else { // each wait is an event of its own: their number is what is known by chance
+	} else { // each wait is an event of its own: the error lies in their number
 		spread := 1.96 / math.Sqrt(float64(max(1, m.matched.Count)))
 		m.low, m.high = m.share.Number()*(1-min(1, spread)), m.share.Number()*(1+spread)
 	}
@@ -68,8 +68,8 @@ func (m *measure) weigh() (ok bool) {
 	return true
 }
 
-// whole gives what the share of an event other than CPU time is of, in nanoseconds or bytes, and how many samples that
-// is.
+// whole returns the total of an event other than CPU time, in nanoseconds or bytes, its number of samples, and what
+// to call a share of it.
 func (m *measure) whole() (value float64, count int64, what string) {
 	switch e := stacks.Event(m.clause.Event); e {
 	case stacks.Alloc:
@@ -85,7 +85,7 @@ func (m *measure) whole() (value float64, count int64, what string) {
 	}
 }
 
-// threads gives the threads that have a matching sample.
+// threads returns the threads that have a matching sample.
 func (m *measure) threads() map[int]bool {
 	out := map[int]bool{}
 	for _, h := range m.hits {
@@ -94,8 +94,8 @@ func (m *measure) threads() map[int]bool {
 	return out
 }
 
-// weighCPU computes the share of the process's CPU time, and that of the second half of the window: what a program does
-// once, as it starts, is over by then.
+// weighCPU computes the share of the process's CPU time, and the share in the second half of the window: by then,
+// what a program does once at its start is over.
 func (m *measure) weighCPU() {
 	all := m.profile.Total()
 	m.of = all.Count
@@ -158,8 +158,8 @@ func (m *measure) harms(p *check.Pass) bool {
 	return true
 }
 
-// holdsRequests reports whether a request to a server computes in it for long enough. Who asked waits for that, however
-// little of the CPUs the server uses in all.
+// holdsRequests reports whether a request to a server computes in it for long enough. Whoever asked waits for that,
+// however little CPU time the server uses in all.
 func (m *measure) holdsRequests(p *check.Pass, l limits) bool {
 	requests := evidence.RequestsAtMost(p)
 	if !m.clause.ofCPU() || requests.Number() < p.Param(evidence.ParamAsked).Number()*p.Meta.Duration {
@@ -175,7 +175,7 @@ func (m *measure) holdsRequests(p *check.Pass, l limits) bool {
 }
 
 // holdsJob reports whether a program that nobody asks over the network does nearly nothing else, and for long enough
-// before it waits again: the next piece of its work comes later by that.
+// before it waits again: that delays the next piece of its work.
 func (m *measure) holdsJob(p *check.Pass, l limits) bool {
 	serves, known := evidence.Serves(p)
 	if l.perWait == nil || !known || serves || m.share.Below(p.Param(codeMost)) {
@@ -211,9 +211,9 @@ func waitsOfBusy(p *check.Pass) (n float64) {
 	return n
 }
 
-// isLong reports whether it has nearly all of a full CPU, where requests to a server are counted and each is short.
-// Where nobody asks over the network, or that is not known, the program must have a CPU full, if it is no work that
-// some programs are for.
+// isLong reports whether the code takes long enough. If requests to a server are counted and each is short, it must
+// take nearly all of a full CPU. If nobody asks over the network, or that is not known, the program must fill a CPU,
+// and the work must not be what some programs are for.
 func (m *measure) isLong(p *check.Pass, l limits) bool {
 	if l.perRequest == nil {
 		return true
@@ -225,8 +225,8 @@ func (m *measure) isLong(p *check.Pass, l limits) bool {
 		(evidence.RequestsAtMost(p).Number() <= 0 || m.share.AtLeast(p.Param(codeMost)))
 }
 
-// fillsCPU tells that the program uses a CPU, or that one of its threads, or an interpreter, uses most of one and waits
-// for the rest behind others.
+// fillsCPU reports whether the program uses a CPU, or one of its threads, or an interpreter, uses most of one and
+// waits for the rest behind others.
 func (m *measure) fillsCPU(p *check.Pass) bool {
 	full := p.Param(codeFull)
 	return m.cpus.AtLeast(full) || len(evidence.FullThreads(p, p.Param(codeMost).As(quantity.CPUs), full)) > 0
@@ -237,8 +237,8 @@ func (m *measure) lost() quantity.Value {
 	return quantity.Of("lost", m.share.Number()*m.cpus.Number(), quantity.CPUs)
 }
 
-// ownsCPU tells whether much of the time of the function with most of the CPU time goes into this code, or else much of
-// the CPU time: of a profile in which that function may be found.
+// ownsCPU reports whether this code takes much of the time of the hottest function, or else much of all CPU time, in
+// a profile in which that function may be found.
 func (m *measure) ownsCPU(p *check.Pass) bool {
 	if m.cpu == nil {
 		return false
@@ -280,8 +280,8 @@ func (m *measure) fills(p *check.Pass) bool {
 	return share.AtLeast(p.Param(allocCost))
 }
 
-// partShare gives the share of the process's CPU time that goes into one part of it, such as the collector or the
-// compiler; ok is false without a CPU profile in which the process used any.
+// partShare returns the share of the process's CPU time that goes into one part of it, such as the collector or the
+// compiler. ok is false without a CPU profile in which the process used any.
 func partShare(p *check.Pass, part hotcode.Part) (share quantity.Value, ok bool) {
 	c, ok := hotcode.CodeOf(p.Recording)
 	if !ok || c.Total() <= 0 {
@@ -327,8 +327,8 @@ func (m *measure) finding(p *check.Pass, s *signature) check.Finding {
 	return f
 }
 
-// blame says whose code it is: of what the samples of the CPUs are called by, and where that is no function of the
-// application but an interpreter's, of what the scripts ran.
+// blame says whose code it is. It names the callers in the samples of the CPUs. If these are functions of an
+// interpreter, not of the application, it names what the scripts ran.
 func (m *measure) blame(p *check.Pass, s *signature, list []*evidence.Culprit) ([]*evidence.Culprit, []string) {
 	if slices.Contains(s.NotNamed, "*") {
 		return nil, nil
@@ -344,13 +344,13 @@ func (m *measure) blame(p *check.Pass, s *signature, list []*evidence.Culprit) (
 	switch {
 	case ok && (scripts || l.sure() != nil):
 		return l.sure(), l.notes()
-	case scripts: // of an interpreter's functions none is to blame
+	case scripts: // no function of an interpreter is to blame
 		return nil, notes
 	}
 	return list, notes
 }
 
-// known says what is known of the frame that most of it is in, with the line; empty when nothing is.
+// known says what is known of the frame with most of the samples, and its line. It returns "" if nothing is known.
 func (m *measure) known() string {
 	type frame struct{ name, says string }
 	sums, lines := map[frame]int64{}, map[frame]map[int]int64{}
@@ -367,7 +367,7 @@ func (m *measure) known() string {
 		lines[key][f.Line] += h.Sample.Value
 	}
 	for key, sum := range sums {
-		if key.says != "" && 2*sum > m.matched.Value { // more than half: it is one at most
+		if key.says != "" && 2*sum > m.matched.Value { // more than half: at most one has that
 			return fmt.Sprintf("%s %s", (&evidence.Culprit{Method: key.name, Line: evidence.HeaviestLine(lines[key])}).
 				Name(), key.says)
 		}
@@ -418,7 +418,7 @@ func (m *measure) summary(list []*evidence.Culprit) string {
 	return text
 }
 
-// culpritNotes name the culprits, and how the bottleneck is reached from the first.
+// culpritNotes name the culprits, and show how the first one reaches the bottleneck.
 func (m *measure) culpritNotes(list []*evidence.Culprit) []string {
 	var out []string
 	for i, c := range list[:min(len(list), evidence.NamedCulprits)] {
@@ -459,7 +459,7 @@ func (m *measure) sampled() string {
 	return text + " in " + quantity.Of("", m.profile.Duration.Seconds(), quantity.Seconds).Text()
 }
 
-// kernelFirst says that the kernel's share is fixed before any code.
+// kernelFirst says that the kernel's share should be fixed before any code.
 func kernelFirst(p *check.Pass, c *hotcode.CPU) []string {
 	if c.Kernel <= 0 {
 		return nil

@@ -11,16 +11,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// A place is where an interpreter's machine code is called from: what the samples of the CPUs say how much of, and the
-// profile of scripts where. The two are taken apart from each other.
+// A place is where an interpreter's machine code is called from. The samples of the CPUs say how much time it takes,
+// and the profile of scripts says where. The two are taken separately.
 type place struct {
 	// what the scripts ran, by the nearest function of the application; the heaviest first
 	functions []*evidence.Culprit
 	ran       float64 // seconds of them
-	least     float64 // of the machine code's time, what is surely of the first
+	least     float64 // share of the machine code's time that surely belongs to the first
 }
 
-// sure gives the functions where most of the machine code is of the first.
+// sure returns the functions if most of the machine code's time belongs to the first one.
 func (l *place) sure() []*evidence.Culprit {
 	if len(l.functions) > 0 && l.least >= surely {
 		return l.functions
@@ -28,11 +28,12 @@ func (l *place) sure() []*evidence.Culprit {
 	return nil
 }
 
-// surely is the part of the time from which on one function is named for all of it: half.
+// surely is the share of the time from which on one function is named for all of it: half.
 const surely = 0.5
 
-// placed finds what the scripts ran while their interpreter was in the clause's machine code. Of two shares of one
-// time, at least what their sum is above the whole is both (Bonferroni). ok is false without a profile of scripts.
+// placed finds what the scripts ran while their interpreter was in the clause's machine code. Two shares of the same
+// time overlap by at least the excess of their sum over the whole (Bonferroni). ok is false without a profile of
+// scripts.
 func (m *measure) placed(p *check.Pass, s *signature) (l *place, ok bool) {
 	c, ok := hotcode.ScriptsOf(p.Recording)
 	if !ok || c.Total() <= 0 || m.matched.Value <= 0 {
@@ -54,7 +55,7 @@ func (m *measure) placed(p *check.Pass, s *signature) (l *place, ok bool) {
 	return l, true
 }
 
-// notes say of which functions it is, or what they could be.
+// notes name the function that it belongs to, or those that it could belong to.
 func (l *place) notes() (out []string) {
 	share := func(c *evidence.Culprit) string { return evidence.PartText(c.Value, int64(l.ran*1e9)) }
 	if l.sure() != nil {

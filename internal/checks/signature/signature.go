@@ -20,42 +20,43 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// A signature is how a known bottleneck shows in a profile, and its cure: a row of signatures.yaml or of a user's file.
+// A signature is how a known bottleneck shows in a profile, and its fix: a row of signatures.yaml or of a user's
+// file.
 type signature struct {
 	Name     string    `yaml:",key"`
 	Stage    stageName `yaml:"stage"`     // code or runtime; code when empty
-	Runs     string    `yaml:"runs"`      // of what code the frames are: see runtimes; java when empty
+	Runs     string    `yaml:"runs"`      // the code of the frames: see runtimes; java when empty
 	Title    string    `yaml:"title"`     // of the manual
 	About    string    `yaml:"about"`     // the manual: what it means, why it costs, when it is fine
-	Where    []clause  `yaml:"where"`     // of java and native the first decides whether the check can be assessed
+	Where    []clause  `yaml:"where"`     // for java and native the first decides whether the check can be assessed
 	YieldsTo []string  `yaml:"yields-to"` // signatures that claim a stack before this one: they name its cause
 	// checks whose findings are consequences; those of the built-in table are in causes.go
 	Explains []string `yaml:"explains"`
 	NotNamed []string `yaml:"not-named"` // frames that are never the culprit, such as constructors of exceptions
-	// Statements says that a database does it for its statements, which are named.
+	// Statements says that a database does it for its statements, and that the finding names them.
 	Statements bool `yaml:"statements"`
-	// KernelToo says that the kernel's share of the CPU time is a part of it, and not to be fixed first.
+	// KernelToo says that the kernel's share of the CPU time is a part of it, and need not be fixed first.
 	KernelToo bool          `yaml:"kernel-too"`
 	Cure      string        `yaml:"cure"`
 	Command   check.Command `yaml:"command"`
 	Risk      string        `yaml:"risk"`
 	Before    string        `yaml:"before"` // code
 	After     string        `yaml:"after"`  // code
-	Expect    percent       `yaml:"expect"` // the share to expect after the cure
+	Expect    percent       `yaml:"expect"` // the share to expect after the fix
 	NoHelp    []string      `yaml:"no-help"`
 	WrongIf   string        `yaml:"wrong-if"`
 	Why       string        `yaml:"why"` // why the thresholds are other than the usual ones
 	Source    string        `yaml:"source"`
-	// In is how it shows in other runtimes, by their names: what a row leaves out it has of this one.
+	// In is how it shows in other runtimes, by their names. A row takes what it leaves out from this one.
 	In []signature `yaml:"in"`
-	of *signature  // whose row it is; nil of a signature
+	of *signature  // the one whose row it is; nil for a signature
 }
 
-// runtimes are those of whose code the frames of a signature may be. Frames of python, node, php and ruby are of their
-// functions in a profile of scripts, and of the interpreter's machine code in one of CPU time.
+// runtimes are those whose code the frames of a signature may name. For python, node, php and ruby, a profile of
+// scripts has the functions of the scripts, and a profile of CPU time has the interpreter's machine code.
 var runtimes = []string{"java", "native", "python", "node", "php", "ruby", "dotnet"}
 
-// rows gives the signature as it is in each runtime.
+// rows returns the signature as it is in each runtime.
 func (s *signature) rows() []*signature {
 	out := []*signature{s}
 	for i := range s.In {
@@ -64,7 +65,7 @@ func (s *signature) rows() []*signature {
 	return out
 }
 
-// runsScripts tells signatures of an interpreter's functions.
+// runsScripts reports whether the signature is of an interpreter's functions.
 func (s *signature) runsScripts() bool {
 	return slices.Contains([]string{"python", "node", "php", "ruby"}, s.Runs)
 }
@@ -77,22 +78,23 @@ type clause struct {
 	Without []string    `yaml:"without"` // and none of these
 	Classes []string    `yaml:"classes"` // of the lock or of what was allocated: any
 	Threads []string    `yaml:"threads"` // names: any
-	// Costs, of allocations, are functions that these spend CPU time in, beside the collector: of text that is copied,
-	// the copying. The machine code of compiled methods names the caller of its copying stubs wrongly, so that an
-	// allocation's stack is what says who, and the time in them how much.
+	// Costs are functions in which allocations spend CPU time beside the collector: for copied text, the copying. The
+	// machine code of compiled methods names the caller of its copying stubs wrongly, so the stack of an allocation
+	// says who allocates, and the time in these functions says how much it costs.
 	Costs []string `yaml:"costs"`
 	Info  percent  `yaml:"info"`
 	Warn  percent  `yaml:"warn"`
-	// PerRequest, of CPU time, is how long a request to a server computes there at least where it is a warning: of work
+	// PerRequest is the CPU time of a request to a server in this code from which on it is a warning. It is for work
 	// that is ordinary in small pieces.
 	PerRequest time.Duration `yaml:"per-request"`
-	// Served, beside PerRequest, is that others are no warning than programs that serve: it is what some are for.
+	// Served, beside PerRequest, limits the warning to programs that serve: for some others it is their purpose.
 	Served bool `yaml:"served"`
-	// PerWait is the same of a program that listens for nobody: how long it computes there from one wait to the next.
+	// PerWait is the same for a program that listens for nobody: how long it computes there from one wait to the
+	// next.
 	PerWait time.Duration `yaml:"per-wait"`
 }
 
-// ofCPU tells whether shares of an event are of the CPU time.
+// ofCPU reports whether the shares of the clause's event are shares of the CPU time.
 func (c clause) ofCPU() bool { return isCPU(stacks.Event(c.Event)) }
 
 func isCPU(e stacks.Event) bool { return e == stacks.CPU || e == stacks.Script }
@@ -161,7 +163,8 @@ func nearestOf(word string, names []string) string {
 	return "it is one of " + strings.Join(names, ", ")
 }
 
-// The usual thresholds of the inclusive share. Classes of locks and allocations have none: their tables say theirs.
+// The usual thresholds of the inclusive share. Classes of locks and allocations have none: their tables state their
+// own.
 const (
 	usualInfo = 0.05
 	usualWarn = 0.10
@@ -170,7 +173,7 @@ const (
 //go:embed signatures.yaml
 var signatureTable []byte
 
-// builtIn is the table of this package. A mistake in it is one of this program, which a test finds.
+// builtIn is the table of this package. A mistake in it is a bug of this program, which a test finds.
 var builtIn = sync.OnceValue(func() []*signature {
 	list, err := readSignatures("signatures.yaml", signatureTable)
 	if err != nil {
@@ -208,7 +211,7 @@ func readSignatures(file string, data []byte) ([]*signature, error) {
 	return list, errors.Join(errs...)
 }
 
-// signatureLines gives the line of each signature's name.
+// signatureLines returns the line of each signature's name.
 func signatureLines(root *yaml.Node) map[string]int {
 	lines := map[string]int{}
 	for i := 0; i+1 < len(root.Content); i += 2 {
@@ -242,7 +245,7 @@ func (s *signature) complete(file string) {
 	}
 }
 
-// inherit gives a row of another runtime what it leaves out.
+// inherit fills in what a row of another runtime leaves out.
 func (s *signature) inherit(of *signature, file string) {
 	s.Runs, s.Name, s.of = s.Name, of.Name, of
 	s.Title, s.Stage, s.Explains = of.Title, of.Stage, of.Explains
@@ -292,9 +295,9 @@ func (s *signature) mistakes() []string {
 	return out
 }
 
-// Parse reads signatures of a user's file, in the form of the built-in table (docs/signatures.md), and makes
-// a check of each, beside those of the suite, with the causes among all checks then. An error names each mistake with
-// file, line and, for a misspelt name, the nearest one.
+// Parse reads the signatures of a user's file, which has the form of the built-in table (docs/signatures.md), and
+// makes a check of each. It returns these checks, and the causes among all checks, including the suite. An error
+// names each mistake with file, line and, for a misspelt name, the nearest one.
 func Parse(file string, data []byte, suite []*check.Check, causes check.Causes) ([]*check.Check, check.Causes,
 	error,
 ) {
@@ -348,7 +351,7 @@ func (s *signature) strangers(file string, all []*signature, known []*check.Chec
 	return errs
 }
 
-// causes gives the edges from a signature of a user's file.
+// causes returns the edges from a signature of a user's file.
 func (s *signature) causes(file string) (out check.Causes) {
 	for _, e := range s.Explains {
 		out = append(out, check.Edge{Cause: s.Name, Effect: e, Why: file + " says so"})

@@ -16,8 +16,7 @@ import (
 var (
 	databaseLevel = &check.Param{
 		Name: "share", Default: 0.1, Unit: quantity.Ratio,
-		Why: "locks are what keeps transactions apart: a tenth of the statements' time is more than they meet by " +
-			"chance",
+		Why: "locks keep transactions apart: a tenth of the statements' time is more than they meet by chance",
 	}
 	databaseWarn = &check.Param{
 		Name: "warn", Default: 0.4, Unit: quantity.Ratio,
@@ -26,7 +25,7 @@ var (
 	}
 	databaseSessions = &check.Param{
 		Name: "sessions", Default: 0.5, Unit: sessions,
-		Why: "less than half of one session at any moment is seldom noticed by who asks",
+		Why: "clients seldom notice less than half of one session at any moment",
 	}
 )
 
@@ -75,10 +74,10 @@ type lockHolder struct {
 	seconds          float64
 	kinds            map[string]float64
 	waiters          map[string]float64 // statements that wait
-	front            string             // what most of the first in line want it for, where several have it in turn
+	front            string             // what most of the first in line want it for, if several hold it in turn
 }
 
-// a puts the article before the name of a kind of lock: a row lock, an object lock.
+// a puts the article in front of the name of a kind of lock: a row lock, an object lock.
 func a(lock string) string {
 	if strings.IndexAny(lock, "aeiou") == 0 {
 		return "an " + lock
@@ -86,7 +85,7 @@ func a(lock string) string {
 	return "a " + lock
 }
 
-// wait says that so many do: 1 session waits, 2 sessions wait.
+// wait adds the verb to a number: 1 session waits, 2 sessions wait.
 func wait(n quantity.Value) string {
 	if strings.HasPrefix(n.Text(), "1 ") {
 		return n.Text() + " waits"
@@ -94,7 +93,7 @@ func wait(n quantity.Value) string {
 	return n.Text() + " wait"
 }
 
-// wanted is the statement that most wait in.
+// wanted is the statement in which most of the time is waited.
 func (h *lockHolder) wanted() string {
 	if list := byTime(h.waiters); len(list) > 0 && h.waiters[list[0]] >= mostOf*h.seconds {
 		return list[0]
@@ -141,11 +140,11 @@ func runDatabaseLock(p *check.Pass) error {
 	return nil
 }
 
-// mostOf is from which share of all on one session or statement is the one to name.
+// mostOf is the share of the total from which on one session or statement is named.
 const mostOf = 0.5
 
-// lockHolderOf gives who others waited for most: one session where most waited for it, else those that had it in turn
-// where most wanted the same, else sessions that did the same.
+// lockHolderOf returns who others waited for most: one session if most waited for it, else the sessions that held the
+// lock in turn if most wanted the same, else sessions that did the same.
 func lockHolderOf(p *check.Pass, waited float64) *lockHolder {
 	byPID, byWhat, known := map[string]*lockHolder{}, map[string]*lockHolder{}, map[string]*lockHolder{}
 	all := &lockHolder{}
@@ -180,7 +179,7 @@ func addTo(list map[string]*lockHolder, key string, s recording.GaugeSeries) {
 	list[key].add(s)
 }
 
-// add counts a series of waits to a holder.
+// add adds a series of waits to the holder.
 func (h *lockHolder) add(s recording.GaugeSeries) {
 	if h.kinds == nil {
 		h.kinds, h.waiters = map[string]float64{}, map[string]float64{}
@@ -194,7 +193,7 @@ func (h *lockHolder) add(s recording.GaugeSeries) {
 	h.waiters[s.Label("statement")] += s.Last()
 }
 
-// frontOf gives the statement that the first in line were at for most of the time that was waited; "" if there is none.
+// frontOf returns the statement of the first in line for most of the waited time; "" if there is none.
 func frontOf(p *check.Pass, waited float64) string {
 	sums := map[string]float64{}
 	for _, s := range p.Gauge(metric.DatabaseFrontTime) {
@@ -206,7 +205,7 @@ func frontOf(p *check.Pass, waited float64) string {
 	return ""
 }
 
-// byTime gives the keys with the most time first.
+// byTime returns the keys, those with the most time first.
 func byTime(times map[string]float64) []string {
 	var keys []string
 	for key := range times {
@@ -247,7 +246,7 @@ func databaseLockFinding(p *check.Pass, share, waiting quantity.Value, waited fl
 	return f
 }
 
-// tellChain makes the finding one of a client of the server: who waits, by which session, and for whom.
+// tellChain turns the finding into one about a client of the server: who waits, through which session, and for whom.
 func tellChain(p *check.Pass, f *check.Finding, c *evidence.Chain, h *lockHolder, waiting quantity.Value) {
 	f.Subject = check.Subject{Kind: "lock", ID: h.lock + " lock at " + c.Server}
 	who, by := "the target", "PostgreSQL pid "+c.Sessions[0]
@@ -289,7 +288,7 @@ func (h *lockHolder) subject() check.Subject {
 	return check.Subject{Kind: "lock", ID: h.lock + " lock of " + cmp.Or(h.front, h.statement, "several sessions")}
 }
 
-// who names it.
+// who names the holder.
 func (h *lockHolder) who() string {
 	switch len(h.pids) {
 	case 0:
@@ -300,18 +299,18 @@ func (h *lockHolder) who() string {
 	return fmt.Sprintf("%d sessions in turn", len(h.pids))
 }
 
-// idles tells a holder that does nothing.
+// idles reports whether the holder does nothing.
 func (h *lockHolder) idles() bool { return strings.HasPrefix(h.state, "idle in transaction") }
 
-// does says what it does, with its statement's fingerprint.
+// does says what the holder does, with its statement's fingerprint.
 func (h *lockHolder) does() string {
 	if h.front != "" {
-		return fmt.Sprintf("wanted by: %s; who has it is mostly %s", h.front, h.doing())
+		return fmt.Sprintf("wanted by: %s; the holder is mostly %s", h.front, h.doing())
 	}
 	return h.doing()
 }
 
-// doing says what it is at.
+// doing says what the holder is doing.
 func (h *lockHolder) doing() string {
 	switch {
 	case len(h.pids) == 0 && h.wanted() != "":
@@ -343,8 +342,9 @@ func (h *lockHolder) notes(p *check.Pass) (out []string) {
 	return out
 }
 
-// notifies tells waits for the lock that each transaction with NOTIFY takes while it commits, one for the whole server
-// (PreCommit_Notify in src/backend/commands/async.c): the object has no name, and is none of the program's.
+// notifies reports whether the waits are for the lock that each transaction with NOTIFY takes while it commits. There
+// is one for the whole server (PreCommit_Notify in src/backend/commands/async.c); the object has no name, and is not
+// the program's.
 func (h *lockHolder) notifies() bool {
 	statement := strings.ToLower(h.wanted())
 	return h.lock == "object" && (strings.HasPrefix(statement, "notify ") || strings.Contains(statement, "pg_notify"))

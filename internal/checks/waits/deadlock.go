@@ -54,7 +54,7 @@ func runNativeDeadlock(p *check.Pass) error {
 	return nil
 }
 
-// ringFrom follows holders from a thread; nil where they do not lead back to it.
+// ringFrom follows the holders from a thread. It returns nil if they do not lead back to it.
 func ringFrom(waits map[string]lockWait, start string) []lockWait {
 	var ring []lockWait
 	for tid := start; len(ring) <= len(waits); {

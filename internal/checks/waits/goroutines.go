@@ -11,8 +11,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// ofRequests leaves out the goroutines without a request in hand, unless none has one: what a library began for itself
-// waits beside those that wait for it.
+// ofRequests leaves out the goroutines without a request in hand, unless none has one. Goroutines that a library
+// began for itself also wait, beside those that wait for them.
 func ofRequests(w *evidence.Waiting) *evidence.Waiting {
 	own := *w
 	own.Profile = w.Filter(func(s stacks.Sample) bool {
@@ -25,8 +25,8 @@ func ofRequests(w *evidence.Waiting) *evidence.Waiting {
 	return &own
 }
 
-// ofGoroutines is the rule for a program in Go, whose threads do not wait where its goroutines do: nothing but their
-// stacks tells what for. The place has what a thread's would say of it.
+// ofGoroutines is the rule for a program in Go. Its threads do not wait where its goroutines do, so only the stacks
+// of the goroutines show what they wait for. The place says what a thread's place would say.
 func (r row) ofGoroutines(p *check.Pass, limits params) (found bool) {
 	w, err := evidence.WaitingOf(p)
 	if err != nil || !w.InGo() {
@@ -48,7 +48,7 @@ func (r row) ofGoroutines(p *check.Pass, limits params) (found bool) {
 	}
 	site, at := sites[0], ledger.Place{}
 	if servers := evidence.NameServersOf(p); r.asks && len(servers) > 0 {
-		at.On = servers[0].Endpoint // of a goroutine's own stack it cannot be read
+		at.On = servers[0].Endpoint // a goroutine's own stack does not show it
 	}
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "pool", ID: site.Pool},

@@ -12,9 +12,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// ofQueries is the rule for a program whose threads do not wait where its questions do: an event loop asks many at once
-// (c-ares, the resolver of nginx), and waits for whatever comes. Where clients ask the target itself, it is a warning
-// if they notice.
+// ofQueries is the rule for a program whose threads do not wait for the answers to its questions: an event loop asks
+// many at once (c-ares, the resolver of nginx), and waits for whatever comes. If clients ask the target itself, it is
+// a warning if they notice.
 func (r row) ofQueries(p *check.Pass, limits params) {
 	servers := evidence.NameServersOf(p)
 	if len(servers) == 0 {
@@ -35,7 +35,7 @@ func (r row) ofQueries(p *check.Pass, limits params) {
 	}
 	if r, asked := evidence.RequestsOf(p); asked {
 		waiting := s.Open.As(r.InProgress.Unit())
-		if waiting.Above(r.InProgress) { // two questions a name, and those that were given up, are open for one
+		if waiting.Above(r.InProgress) { // one has two questions a name open, and those that were given up
 			waiting = r.InProgress
 		}
 		evidence.Noticed(p, &f, waiting, limits.request)
@@ -45,12 +45,12 @@ func (r row) ofQueries(p *check.Pass, limits params) {
 	p.Report(f)
 }
 
-// leastComputing is how many threads of a program that nobody asks compute where name servers are not what holds it up:
-// half of one is more than a program has that waits for addresses.
+// leastComputing is how many threads compute in a program that nobody asks and that name servers do not hold up. A
+// program that waits for addresses has less than half of one.
 const leastComputing = 0.5
 
-// ofIdle is the severity of what name servers do to a program that nobody asks: a job that computes asks them beside,
-// such as for where to send its metrics.
+// ofIdle is the severity of a fault of name servers in a program that nobody asks. A job that computes also asks
+// them, for example where to send its metrics.
 func ofIdle(p *check.Pass) check.Severity {
 	if l, ok := evidence.LedgerOf(p); ok && l.Window > 0 && l.Computing()/l.Window >= leastComputing {
 		return check.Info
@@ -139,9 +139,9 @@ func runDNSFailing(p *check.Pass) error {
 	return nil
 }
 
-// failedAnswers counts the answers that say no, with their codes, to the questions that fare best: a look-up of an
-// address asks for A and AAAA, and is content with either. Other questions count where no address is asked for:
-// resolvers ask for HTTPS and SRV as well, and do without.
+// failedAnswers counts the answers that say no, with their codes, to the type of question that fares best: a look-up
+// of an address asks for A and AAAA, and is content with either. Other types count if no address is asked for:
+// resolvers also ask for HTTPS and SRV, and do without.
 func failedAnswers(p *check.Pass, s evidence.NameServer) (bad, share quantity.Value, codes []string) {
 	list := s.ByType()
 	if addresses := slices.DeleteFunc(slices.Clone(list), otherType); len(addresses) > 0 {
@@ -159,7 +159,7 @@ func failedAnswers(p *check.Pass, s evidence.NameServer) (bad, share quantity.Va
 
 func otherType(c evidence.Codes) bool { return c.Type != "A" && c.Type != "AAAA" }
 
-// saysNo counts the answers that say no, with their codes. NXDOMAIN counts where hardly any other comes.
+// saysNo counts the answers that say no, with their codes. NXDOMAIN counts if hardly any other code comes.
 func saysNo(p *check.Pass, c evidence.Codes) (bad quantity.Value, codes []string) {
 	missing := c.Of("answers NXDOMAIN", func(code string) bool { return code == "NXDOMAIN" })
 	all := missing.Per(c.All()).AtLeast(p.Param(dnsMissing))

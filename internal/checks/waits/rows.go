@@ -12,7 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 )
 
-// measured is how all of these are.
+// measured is the paragraph of all these manuals on how the waits are measured.
 const measured = `
 
 Measured: the threads' states and system calls, read from /proc some ten to five hundred times in the window, so that a
@@ -21,7 +21,7 @@ is left of a thread's time is divided as it was seen. Threads of one name in pro
 share is of the time in which the pool has work: who waits for a request, a message or a timer has none.
 `
 
-// isWrite tells a wait for a pipe to take more from one for it to give something.
+// isWrite reports whether a wait is for a pipe to take more, not for it to give something.
 func isWrite(p ledger.Place) bool { return strings.Contains(p.Call, "write") || p.Call == "splice" }
 
 //nolint:funlen // a table
@@ -246,7 +246,7 @@ func rows() []row {
 	}
 }
 
-// dig is the command that asks a name server, given as ip:port, or empty for one that is not known.
+// dig returns the command that asks a name server, given as ip:port, or empty if it is not known.
 func dig(server string) string {
 	if at, err := netip.ParseAddrPort(server); err == nil && at.Port() != 53 {
 		return fmt.Sprintf("dig -p %d @%s", at.Port(), at.Addr())
@@ -254,7 +254,7 @@ func dig(server string) string {
 	return "dig @" + cmp.Or(strings.TrimSuffix(server, ":53"), "SERVER")
 }
 
-// nameServer names the one that is asked, where that is known.
+// nameServer names the name server that is asked, if it is known.
 func nameServer(p ledger.Place) string {
 	if p.On == "" {
 		return "a name server of /etc/resolv.conf"

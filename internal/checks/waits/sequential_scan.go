@@ -23,7 +23,7 @@ var (
 	}
 	scanSessions = &check.Param{
 		Name: "sessions", Default: 0.5, Unit: sessions,
-		Why: "less than half of one session at any moment is seldom noticed by who asks",
+		Why: "clients seldom notice less than half of one session at any moment",
 	}
 	scanPages = &check.Param{
 		Name: "pages", Default: 100, Unit: quantity.Pages,
@@ -73,7 +73,7 @@ Disproof: EXPLAIN (ANALYZE, BUFFERS) of the statement shows no Seq Scan with man
 type tableScan struct {
 	table, statement string
 	seconds, pages   float64
-	// kept is what part of the rows it wants by the planner's estimate; negative where nobody knows.
+	// kept is the share of the rows that it wants by the planner's estimate; negative if unknown.
 	kept float64
 }
 
@@ -106,7 +106,7 @@ func runSequentialScan(p *check.Pass) error {
 	return nil
 }
 
-// tableScans lists what was seen, the longest first.
+// tableScans lists the scans that were seen, the longest first.
 func tableScans(p *check.Pass) (out []tableScan) {
 	for _, s := range p.Gauge(metric.DatabaseScanTime) {
 		x := tableScan{table: s.Label("table"), statement: s.Label("statement"), seconds: s.Last(), kept: -1}
@@ -126,7 +126,7 @@ func tableScans(p *check.Pass) (out []tableScan) {
 	return out
 }
 
-// scanShare is what part of the statements' time is spent in such scans, and in how many sessions.
+// scanShare returns the share of the statements' time that such scans take, and how many sessions are in them.
 func scanShare(p *check.Pass, list []tableScan) (share, inside quantity.Value) {
 	seconds, busy, scans := 0.0, 0.0, 0.0
 	for _, s := range list {
@@ -181,7 +181,7 @@ func scanFinding(p *check.Pass, list []tableScan, share, inside quantity.Value) 
 	return f
 }
 
-// wholeTableFinding tells of scans that may be wanted.
+// wholeTableFinding is about scans that may be wanted.
 func wholeTableFinding(p *check.Pass, list []tableScan, share, inside quantity.Value) check.Finding {
 	s := list[0]
 	return check.Finding{
@@ -213,7 +213,7 @@ func scanConfidence(p *check.Pass, inside quantity.Value) check.Confidence {
 	return check.Medium
 }
 
-// scanNotes name the other statements, at most some.
+// scanNotes name the next few statements.
 func scanNotes(list []tableScan) (out []string) {
 	for _, s := range list[1:min(len(list), evidence.NamedCulprits)] {
 		part := quantity.Of("", s.seconds/(s.seconds+list[0].seconds), quantity.Ratio)
@@ -227,7 +227,7 @@ func (s tableScan) pagesRead() quantity.Value {
 	return quantity.Of("pages of table "+s.table, s.pages, quantity.Pages)
 }
 
-// keptText says what part of the rows is wanted; the planner never expects less than one row.
+// keptText says what share of the rows is wanted; the planner never expects less than one row.
 func (s tableScan) keptText() string {
 	const least = 0.0001
 	if s.kept < least {
@@ -247,7 +247,7 @@ func (s tableScan) why() string {
 	case s.kept == 1:
 		return "all of whose rows are wanted"
 	}
-	return "of which its filter keeps " + s.keptText()
+	return "where its filter keeps " + s.keptText()
 }
 
 func (s tableScan) statementText() string {

@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// statementLocks is databaseLock for servers whose sessions are threads, by the functions in which they wait.
+// statementLocks is databaseLock for servers whose sessions are threads. It goes by the functions in which they wait.
 var statementLocks = &check.Check{
 	Name:  "statement-locks",
 	Stage: check.Runtime,
@@ -64,14 +64,14 @@ type lockWaits struct {
 // sum is the time of all kinds of locks.
 func (w *lockWaits) sum() float64 { return w.row + w.table + w.whole }
 
-// The kinds of locks, as the text has them.
+// The kinds of locks, as they are in the text.
 const (
 	rowLock      = "row"
 	metadataLock = "table's metadata"
 	tableLock    = "whole table's"
 )
 
-// most is the kind that is waited for most.
+// most is the kind with the most time waited.
 func (w *lockWaits) most() string {
 	switch max(w.row, w.table, w.whole) {
 	case w.row:
@@ -170,7 +170,7 @@ func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.
 	return f
 }
 
-// remedy says how to find the holder. That of a row has a transaction, and that of a table need not have one.
+// remedy says how to find the holder. The holder of a row has a transaction; the holder of a table need not have one.
 func (w *lockWaits) remedy() check.Remedy {
 	switch w.most() {
 	case tableLock:

@@ -19,13 +19,13 @@ var (
 	}
 	statementWaitSessions = &check.Param{
 		Name: "sessions", Default: 1, Unit: sessions,
-		Why: "with less than one that waits at any moment clients hardly wait for each other",
+		Why: "with less than one waiting at any moment, clients hardly wait for each other",
 	}
 	statementWaitEach = evidence.RequestSeconds()
 )
 
-// statementWait is about what a session waits for inside the server, which the kernel sees as a wait for an event, as
-// that of a session without work.
+// statementWait is about what a session waits for inside the server. The kernel sees a wait for an event, as in a
+// session without work.
 var statementWait = &check.Check{
 	Name:  "statement-wait",
 	Stage: check.Runtime,
@@ -135,7 +135,7 @@ func statementWaitFinding(p *check.Pass, w *statementWaits, share, waiting quant
 		Disproof: "SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE state = 'active' shows none, " +
 			"several times.",
 	}
-	if kind == "LWLock" || kind == "BufferPin" { // the others wait each for itself, and more do more
+	if kind == "LWLock" || kind == "BufferPin" { // in other waits each waits for itself, and more of them do more
 		f.Placebos = append(f.Placebos, "More connections: they wait for the same.")
 	}
 	for _, s := range byTime(w.statements)[:min(len(w.statements), evidence.NamedCulprits)] {
@@ -160,18 +160,18 @@ var waitTypes = map[string]string{
 
 var (
 	// sessionFrames are in the stack of a session that has a statement in hand (src/backend/tcop/postgres.c), and
-	// clientFrames in that of one that waits for its client (src/backend/libpq).
+	// clientFrames in the stack of one that waits for its client (src/backend/libpq).
 	sessionFrames = hotcode.ParsePatterns("PortalRun*", "exec_*", "finish_xact_command", "CommitTransactionCommand",
 		"ProcessUtility", "standard_ProcessUtility", "ExecutorRun", "standard_ExecutorRun")
 	clientFrames = hotcode.ParsePatterns("pq_*", "secure_read", "secure_write", "ProcSleep")
-	// waitFrames are how a session waits, which says nothing of what for (src/backend/storage/ipc/latch.c, lmgr).
+	// waitFrames show how a session waits, but not what for (src/backend/storage/ipc/latch.c, lmgr).
 	waitFrames = hotcode.ParsePatterns("WaitEventSetWait*", "WaitLatch*", "ConditionVariable*", "LWLock*",
 		"PGSemaphore*", "ProcWaitForSignal", "pg_usleep", "epoll_*", "*sem_*", "futex*", "__futex*", "do_futex*",
 		"select", "*nanosleep*", "[unknown*")
 )
 
-// statementPlace is the function of the server in which its sessions wait for most of the time; "" where no stack
-// tells.
+// statementPlace returns the function of the server in which its sessions wait most of the time; "" if no stack shows
+// it.
 func statementPlace(p *check.Pass) string {
 	byName := map[string]float64{}
 	for _, event := range []stacks.Event{stacks.Waits, stacks.OffCPU} {

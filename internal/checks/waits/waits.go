@@ -1,6 +1,6 @@
-// Package waits holds the rules about what a target's threads wait for. Most are a row: a kind of wait in the account
-// of the target's time (package ledger), and what to do about it. A wait counts when it owns the time in which the
-// threads of a pool have work; a thread that waits for work to come is idle, and no rule is about it.
+// Package waits holds the rules about what a target's threads wait for. Most rules are one row: a kind of wait in the
+// account of the target's time (package ledger), and what to do about it. A wait counts if it owns the time in which
+// the threads of a pool have work. A thread that waits for work is idle, and no rule is about it.
 package waits
 
 import (
@@ -23,7 +23,7 @@ type row struct {
 	stage check.Stage
 	doc   string
 	url   string
-	// is tells whether a place is of this kind.
+	// is reports whether a place is of this kind.
 	is func(ledger.Place) bool
 	// what threads do there, as in "waiting for the child pid 12 (gzip)"; the place has the most time of this kind.
 	what     func(ledger.Place) string
@@ -33,26 +33,26 @@ type row struct {
 	// more adds what else is known, and the facts that hold; nil for nothing.
 	more  func(*check.Pass, *ledger.Pool, ledger.Place, *check.Finding)
 	facts []check.Fact
-	// blocks says that threads which stand there do no work at all, so that it is a warning whoever else is idle.
+	// blocks says that threads that stand there do no work at all: it is a warning even if others are idle.
 	blocks bool
 	event  bool // as of [check.Check]
 	// ends says that such a wait ends soon in a healthy program: one that lasts for the whole window is a fault,
 	// whatever the other threads of the pool do.
 	ends bool
-	// contended says that such a wait harms where several threads are at one place, whoever is idle beside them: each
-	// at a place of its own is how a program keeps threads for which it has no work, as redis does with io-threads
-	// (stopThreadedIO in networking.c), and all of them for the whole window at one is how the spare ones of several
-	// processes wait to take over.
+	// contended says that such a wait harms if several threads are at one place, even if others are idle. Threads
+	// that each stand at a place of their own are kept without work, as redis keeps its io-threads (stopThreadedIO in
+	// networking.c). Threads that all stand at one place for the whole window are spare ones of several processes,
+	// waiting to take over.
 	contended bool
-	// inGo is the wait of goroutines that is of this kind, where no thread waits for it; empty for none.
+	// inGo is the wait of goroutines of this kind, used if no thread waits so; empty for none.
 	inGo hotcode.Wait
-	// asks says that the questions to name servers tell, where no thread waits for an answer.
+	// asks says that the questions to name servers show the wait, if no thread waits for an answer.
 	asks bool
-	// ofJobs says that jobs, which nobody waits for, are made of such waits: only a server's are a fault.
+	// ofJobs says that such waits are normal in jobs, which nobody waits for: only a server's are a fault.
 	ofJobs bool
 }
 
-// Checks gives the rules of a stage in the order in which a reader should take them.
+// Checks returns the rules of a stage in the order in which a reader should take them.
 func Checks(stage check.Stage) []*check.Check {
 	var out []*check.Check
 	for _, r := range rows() {
@@ -113,7 +113,7 @@ func (r row) check() *check.Check {
 	}
 }
 
-// params are the thresholds of one of the rules.
+// params are the thresholds of one rule.
 type params struct{ share, threads, occupied, request, waiters *check.Param }
 
 func (r row) run(p *check.Pass, limits params) error {
@@ -151,7 +151,7 @@ func (r row) run(p *check.Pass, limits params) error {
 	return nil
 }
 
-// label names the kind of wait among numbers.
+// label names the kind of wait in the evidence.
 func (r row) label() string { return strings.ReplaceAll(r.name, "-", " ") }
 
 func (r row) finding(
@@ -177,8 +177,8 @@ func (r row) finding(
 		f.Remedies = ofJVM(native)
 	}
 	if r.contended && r.apart(pool) {
-		f.Notes = append(f.Notes, "each thread has a place of its own and nobody else wants it: so a program keeps "+
-			"threads for which it has no work")
+		f.Notes = append(f.Notes, "each thread has a place of its own that nobody else wants: so a program keeps "+
+			"threads without work")
 		return f
 	}
 	if occupied.AtLeast(p.Param(limits.occupied)) || r.blocks || r.ends && at.Still > 0 ||
@@ -194,8 +194,8 @@ func (r row) finding(
 	return f
 }
 
-// changesHands tells of a lock that it is one of the program's own and goes from thread to thread. Of a JVM these are
-// its own locks, such as that of the heap during a collection; Java's are none of the C library's.
+// changesHands reports whether a lock is the program's own and goes from thread to thread. In a JVM such locks are
+// the JVM's own, such as the heap's during a collection: Java's locks are not the C library's.
 func (r row) changesHands(p *check.Pass, l *ledger.Ledger, pool *ledger.Pool, at ledger.Place) bool {
 	return r.contended && at.Still < at.Threads && !takesTurns(l, pool) && len(p.Info(metric.JVMInfo)) == 0
 }
@@ -224,8 +224,8 @@ func (r row) apart(pool *ledger.Pool) bool {
 	return n > 1
 }
 
-// takesTurns tells a pool of which at any moment one thread waits for clients or events, and the others for a lock that
-// it has: they wait for work. Where more wait so, or none, the lock is another one.
+// takesTurns reports whether one thread of the pool waits for clients or events at any moment, and the others wait
+// for a lock that it holds: they wait for work. If more threads wait for clients, or none, the lock is another one.
 func takesTurns(l *ledger.Ledger, pool *ledger.Pool) bool {
 	_, idle := pool.Sum(func(p ledger.Place) bool { return p.Part.Idle() && p.Part != ledger.Sleep })
 	const least, most = 0.8, 1.5 // both are means of looks; two at once cannot both have the lock
@@ -233,7 +233,7 @@ func takesTurns(l *ledger.Ledger, pool *ledger.Pool) bool {
 	return n >= least && n < most
 }
 
-// leastLooks is from how many looks at waiting threads on their share is known to some ten percent.
+// leastLooks is how many looks at waiting threads it takes to know their share to within some ten percent.
 const leastLooks = 50
 
 // confidence goes by how often threads were seen at the place: a thread that stood there all the time was seen each
@@ -257,11 +257,11 @@ func notes(pool *ledger.Pool, at ledger.Place) []string {
 	return append(out, "the pool's time: "+pool.Split())
 }
 
-// mostCompute is the part of the threads that wait for children from which on these compute: what they do with the time
-// is in the CPU profile.
+// mostCompute is how many CPUs the target must use for each thread that waits for a child, for the children to count
+// as computing: what they do with the time is in the CPU profile.
 const mostCompute = 0.5
 
-// ofChildren adds to a finding about children how much of the time the target computes, these with it.
+// ofChildren adds to a finding about children how many CPUs the target uses, its children included.
 func ofChildren(p *check.Pass, pool *ledger.Pool, _ ledger.Place, f *check.Finding) {
 	cpu, read := usage.OfTarget(p.Recording)
 	l, ok := evidence.LedgerOf(p)
@@ -275,7 +275,7 @@ func ofChildren(p *check.Pass, pool *ledger.Pool, _ ledger.Place, f *check.Findi
 	}
 }
 
-// ofHolders adds to a finding about a lock who has it, what that is likely to be for, and where it is let go.
+// ofHolders adds to a finding about a lock who holds it, the likely reason, and where it is released.
 func ofHolders(p *check.Pass, pool *ledger.Pool, at ledger.Place, f *check.Finding) {
 	var held []string
 	for _, h := range at.Holders {
@@ -294,13 +294,13 @@ func ofHolders(p *check.Pass, pool *ledger.Pool, at ledger.Place, f *check.Findi
 	}
 }
 
-// pids names the pool's processes, at most some.
+// pids names the first few processes of the pool.
 func pids(pool *ledger.Pool) string {
 	list := pool.PIDs()
 	return strings.Join(list[:min(len(list), evidence.NamedCulprits)], ", ")
 }
 
-// isOneOf tells places of some parts.
+// isOneOf returns a function that reports whether a place is of one of the parts.
 func isOneOf(parts ...ledger.Part) func(ledger.Place) bool {
 	return func(p ledger.Place) bool { return slices.Contains(parts, p.Part) }
 }
