@@ -41,7 +41,7 @@ type Input struct {
 	Checks    []*check.Check // that made the report: they know what each finding was read from
 }
 
-// Write writes the page. One input gives the same bytes everywhere, with the same build of perfdoctor.
+// Write writes the page. One input yields the same bytes everywhere, with the same build of perfdoctor.
 func Write(w io.Writer, in Input) error {
 	program, err := bundle.Bundled()
 	v := newView(in)
