@@ -141,9 +141,9 @@ func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 // None says that the metric was measured and there was nothing: no CLOSE_WAIT socket, no limit, no throttled group.
 func (a *Appender) None(ms ...metric.Metric) { a.none = append(a.none, ms...) }
 
-// Lost counts data that was seen but not kept. Counts of one sample for the same thing add up. Of several samples the
-// largest count stands, because each has lost the same: destinations past a bound, for example, or counts since the
-// beginning.
+// Lost counts data that was seen but not kept. Counts of one sample for the same thing add up. Among several samples
+// the largest count stands, because each has lost the same: destinations past a bound, for example, or counts since
+// the beginning.
 func (a *Appender) Lost(count int, what string) { a.lose(Loss{What: what, Count: count}) }
 
 // LostOfSample is Lost for data that only this sample has lost, such as events since the last one: the counts of

@@ -395,7 +395,8 @@ const sharesOnly = "not counted: too much of the program changed to tell what gr
 	"requests are not " +
 	"known (--requests)"
 
-// detectableText says how small a change the samples could have shown, and how long a profile must be to show less.
+// detectableText says how small a change the samples could have shown, and how long a profile must be to show a
+// smaller one.
 func detectableText(m *compare.Methods) string {
 	s := fmt.Sprintf("%d and %d samples, %s and %s of CPU time, could show", m.Samples[0], m.Samples[1],
 		secondsText(m.Seconds[0]), secondsText(m.Seconds[1]))

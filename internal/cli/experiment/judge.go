@@ -20,7 +20,7 @@ const (
 	asMuch = 0.8
 	// harm is the number of threads, or CPUs, from which on there is something to gain: a twentieth of a CPU.
 	harm = 0.05
-	// filler is the least CPU use of a real neighbour, in CPUs: a tenth.
+	// filler is the least CPU use of a neighbour that counts as one, in CPUs: a tenth.
 	filler = 0.1
 )
 

@@ -20,7 +20,7 @@ import (
 
 const (
 	// readLimit is how long a reading may take: 20 µs for a thread. A process that executes a program can make the
-	// kernel block whoever looks at it for ever.
+	// kernel block its observers for ever.
 	readLimit = time.Second
 	// maxThreads bounds a reading to a fifth of readLimit.
 	maxThreads = 10000

@@ -107,7 +107,7 @@ func (o WebOptions) isPrivate(asked string) bool {
 	return false
 }
 
-// isLocal reports whether other hosts cannot reach a listener.
+// isLocal reports whether only this host can reach a listener.
 func isLocal(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback() || a.Network() == "unix"
