@@ -12,8 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 )
 
-// usualBudget is what perfdoctor may use, in percent of the host's CPUs: on two CPUs 0.4 s in ten seconds, of which an
-// idle host takes 0.16 s with the start.
+// usualBudget is what perfdoctor may use, in percent of the host's CPUs: on two CPUs 0.4 s in ten seconds. An idle
+// host takes 0.16 s of that, including the start.
 const usualBudget = 2
 
 func addBudgetFlag(cmd *cobra.Command, percent *float64) {

@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/cli/command"
 )
 
-// causesFormats are what checks causes writes: dot is for Graphviz.
+// causesFormats are the formats that checks causes writes: dot is for Graphviz.
 var causesFormats = []command.Format{command.Text, command.JSON, dot}
 
 const dot command.Format = "dot"
@@ -64,7 +64,7 @@ func writeCauses(w io.Writer, f command.Format) error {
 	return err
 }
 
-// explainEdges lists edges under a title, each with its condition and reason; nothing where there is none.
+// explainEdges lists edges under a title, each with its condition and reason. Without edges it writes nothing.
 func explainEdges(b *strings.Builder, title string, edges check.Causes, end func(check.Edge) string) {
 	if len(edges) == 0 {
 		return

@@ -98,8 +98,8 @@ func explainCheck(w io.Writer, c *check.Check) error {
 	return err
 }
 
-// docParts takes a check's text apart, in the order of who reads it at night: its title with the first paragraph, what
-// begins with "Fix:" up to the end of that paragraph, and the rest.
+// docParts splits a check's text in the order in which a reader at night needs it: the title with the first
+// paragraph, the part from "Fix:" to the end of that paragraph, and the rest.
 func docParts(doc string) (symptoms, fix, rest string) {
 	doc = strings.TrimSpace(doc)
 	if before, after, ok := strings.Cut(doc, "\nFix:"); ok {
@@ -162,7 +162,7 @@ number or as a multiple of what it was. The comment of the case tells it.`,
 	return cmd
 }
 
-// edited changes numbers of a case, and says so in its comment.
+// edited changes numbers of a case, and notes that in its comment.
 func edited(rec *recording.Recording, comment string, edits []string) (*recording.Recording, string, error) {
 	for _, e := range edits {
 		var err error
@@ -187,7 +187,7 @@ func readBy(list []*check.Check, rec *recording.Recording) *recording.Recording 
 	return rec.Cut(reads)
 }
 
-// CheckNames gives the names of the checks, in their order.
+// CheckNames returns the names of the checks, in their order.
 func CheckNames(suite []*check.Check) []string {
 	var names []string
 	for _, c := range suite {
@@ -196,7 +196,7 @@ func CheckNames(suite []*check.Check) []string {
 	return names
 }
 
-// FindCheck gives the check of that name, or a usage error with the nearest one.
+// FindCheck returns the check of that name, or a usage error with the nearest name.
 func FindCheck(suite []*check.Check, name string) (*check.Check, error) {
 	for _, c := range suite {
 		if c.Name == name {
@@ -210,7 +210,7 @@ func FindCheck(suite []*check.Check, name string) (*check.Check, error) {
 	return nil, command.UsageErrorf("unknown check %q: `perfdoctor checks list` names all", name)
 }
 
-// parseParams reads CHECK.PARAMETER=VALUE settings for checks of the list, which are some of the suite.
+// parseParams reads CHECK.PARAMETER=VALUE settings for the checks in list, a part of the suite.
 func parseParams(settings []string, suite, list []*check.Check) (map[*check.Param]float64, error) {
 	out := map[*check.Param]float64{}
 	for _, s := range settings {
@@ -262,7 +262,7 @@ func findParam(c *check.Check, name string) (*check.Param, error) {
 	return nil, command.UsageErrorf("check %s has no parameter %q: it has %s", c.Name, name, strings.Join(names, ", "))
 }
 
-// chosen gives the checks named, each once and in the order of the suite; all when none is.
+// chosen returns the named checks, each once and in the order of the suite. Without names it returns all.
 func chosen(suite []*check.Check, names []string) ([]*check.Check, error) {
 	if len(names) == 0 {
 		return suite, nil
@@ -280,7 +280,7 @@ func chosen(suite []*check.Check, names []string) ([]*check.Check, error) {
 // maxSignatures bounds a file of signatures: the built-in table of forty has 40 KiB.
 const maxSignatures = 1 << 20
 
-// suiteWith gives all checks and, behind them, those of a file of signatures, when one is named, with the causes among
+// suiteWith returns all checks, followed by the checks of a file of signatures if one is named, and the causes among
 // them.
 func suiteWith(signatures string) ([]*check.Check, check.Causes, error) {
 	if signatures == "" {

@@ -22,11 +22,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// A Maker makes a command of what all commands share.
+// A Maker makes a command from what all commands share.
 type Maker func(*command.App) *cobra.Command
 
-// Run runs one command line and gives the process's exit code. Commands of other packages, such as those of scenarios,
-// are joined to its own.
+// Run runs one command line and returns the process's exit code. It adds commands of other packages, such as the
+// commands of scenarios, to its own.
 func Run(ctx context.Context, version string, args []string, s command.Streams, joined ...Maker) int {
 	app := &app{&command.App{Version: version, Streams: s}}
 	root := app.root(joined)
@@ -38,13 +38,13 @@ func Run(ctx context.Context, version string, args []string, s command.Streams, 
 	return app.Exit
 }
 
-// oneLine keeps joined errors on one line, and names of the host from acting on the terminal.
+// oneLine keeps joined errors on one line, and keeps names of the host from acting on the terminal.
 func oneLine(err error) string { return printable(strings.ReplaceAll(err.Error(), "\n", "; ")) }
 
 // app makes the commands of this package.
 type app struct{ *command.App }
 
-// Command gives the whole command tree, for man pages.
+// Command returns the whole command tree, for man pages.
 func Command(version string, joined ...Maker) *cobra.Command {
 	return (&app{&command.App{Version: version}}).root(joined)
 }
@@ -90,8 +90,8 @@ what fills a thread or the CPUs has no name.`,
 	return root
 }
 
-// addVersionFlag adds --version. cobra's own prints another line, or takes a template, for which the linker would keep
-// every method of the program (docs/decisions/0076-pages-without-methods.md).
+// addVersionFlag adds --version. cobra's own prints another line, or takes a template; for a template the linker
+// would keep every method of the program (docs/decisions/0076-pages-without-methods.md).
 func (a *app) addVersionFlag(root *cobra.Command) {
 	asked, run := root.Flags().Bool("version", false, "version for perfdoctor"), root.RunE
 	root.RunE = func(cmd *cobra.Command, args []string) error {
@@ -139,7 +139,7 @@ func exitCode(err error) int {
 	return command.ExitFailed
 }
 
-// Every command writes these two; those that judge write further ones.
+// Every command writes these two; commands that judge write further ones.
 var (
 	plainFormats  = []command.Format{command.Text, command.JSON}
 	reportFormats = []command.Format{command.Text, command.JSON, command.Markdown, command.JUnit, command.HTML}

@@ -23,15 +23,15 @@ import (
 // termGrace is the time a started command has to end after SIGTERM; a JVM with shutdown hooks takes a second or two.
 const termGrace = 5 * time.Second
 
-// child is a command that perfdoctor started to diagnose it.
+// child is a command that perfdoctor started in order to diagnose it.
 type child struct {
 	cmd    *exec.Cmd
 	done   chan struct{}
 	killed bool // perfdoctor ended it
 }
 
-// startChild starts the command in a process group of its own, so that its children end with it, and tied to this
-// process: it does not outlive a SIGKILL of perfdoctor.
+// startChild starts the command in its own process group, so that its children end with it. The command is tied to
+// this process: it does not outlive a SIGKILL of perfdoctor.
 func startChild(args []string, stderr *os.File) (*child, error) {
 	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // stop ends it, with time to clean up; a context would not
 	cmd.Stdout, cmd.Stderr = stderr, stderr   // the standard output is the report's
@@ -48,7 +48,7 @@ func startChild(args []string, stderr *os.File) (*child, error) {
 		}
 		started <- nil
 		waitEnd(cmd.Process.Pid)
-		// what is left of the group, while its number cannot be another's yet
+		// kill the rest of the group, while its number cannot belong to another
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		// a failing command is no error of ours: its status is read below
 		_ = cmd.Wait()
@@ -60,7 +60,7 @@ func startChild(args []string, stderr *os.File) (*child, error) {
 	return c, nil
 }
 
-// startError leaves out what exec wraps around the reason.
+// startError strips what exec wraps around the reason.
 func startError(name string, err error) error {
 	var notFound *exec.Error
 	var path *fs.PathError
@@ -73,8 +73,8 @@ func startError(name string, err error) error {
 	return command.UsageErrorf("cannot start %s: %v", name, err)
 }
 
-// waitEnd returns when the process has ended and leaves it as a zombie, so that its number and that of its group stay
-// its own.
+// waitEnd returns once the process has ended. It leaves the process as a zombie, so that its number and its group's
+// number stay taken.
 func waitEnd(pid int) {
 	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 		continue
@@ -90,11 +90,11 @@ func (c *child) ended() bool {
 	}
 }
 
-// stop ends the command and its process group, and gives its exit status in words.
+// stop ends the command and its process group, and returns its exit status in words.
 func (c *child) stop() string {
 	if !c.ended() {
 		c.killed = true
-		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGTERM) // ESRCH when it ends at this moment
+		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGTERM) // ESRCH if it ends at this moment
 		select {
 		case <-c.done:
 		case <-time.After(termGrace):
@@ -141,7 +141,7 @@ func (d *diagnosis) recordCommand(ctx context.Context, list []*check.Check) (*re
 	return rec.WithMeta(m), nil
 }
 
-// wait leaves the command alone for the delay.
+// wait leaves the command alone during the delay.
 func (d *diagnosis) wait(ctx context.Context, c *child) error {
 	select {
 	case <-time.After(d.delay):

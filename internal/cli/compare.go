@@ -34,7 +34,7 @@ type comparison struct {
 // failRegression is the one value of --fail-on.
 const failRegression = "regression"
 
-// What compare and trend write.
+// The formats that compare and trend write.
 var (
 	compareFormats = []command.Format{command.Text, command.JSON, command.Markdown, command.HTML}
 	trendFormats   = []command.Format{command.Text, command.JSON, command.Markdown, command.HTML}
@@ -119,7 +119,7 @@ func (c *comparison) run(before, after string) error {
 	return err
 }
 
-// writeFolded writes the stacks of both for flamegraph.pl.
+// writeFolded writes the stacks of both recordings for flamegraph.pl.
 func (c *comparison) writeFolded(data *compare.Data) error {
 	if data.Stacks == nil {
 		return command.UsageErrorf("--folded: there are no two CPU profiles of one kind in the recordings")
@@ -155,7 +155,7 @@ func (c *comparison) validate(formats []command.Format) (command.Format, compare
 	return f, opts, err
 }
 
-// parseLoad reads what a load generator printed: requests per second and 99th percentiles, before and after.
+// parseLoad reads the output of a load generator: requests per second and 99th percentiles, before and after.
 func parseLoad(requests, p99 string) (out [2]keynumber.Told, err error) {
 	rates, err := parsePair("--requests", requests, "positive number of requests per second", "4100,3900", number)
 	if err != nil {
@@ -173,10 +173,10 @@ func parseLoad(requests, p99 string) (out [2]keynumber.Told, err error) {
 
 func number(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
 
-// most is past any rate or time that a load generator prints.
+// most is beyond any rate or time that a load generator prints.
 const most = 1e12
 
-// parsePair reads two positive values with a comma between; none where the flag was not given.
+// parsePair reads two positive values with a comma between. It returns none if the flag was not given.
 func parsePair(flag, s, what, example string, parse func(string) (float64, error)) (out [2]float64, err error) {
 	if s == "" {
 		return out, nil

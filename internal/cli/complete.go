@@ -19,21 +19,21 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 )
 
-// completionTime is how long a shell waits for what it completes: a host of 10,000 processes takes 0.4 s (40 µs each,
-// by [host.Host.Members] and [host.Host.Owner]).
+// completionTime is how long a shell waits for a completion: a host of 10,000 processes takes 0.4 s (40 µs each, by
+// [host.Host.Members] and [host.Host.Owner]).
 const completionTime = time.Second
 
-// shortID is how much of a container's id is completed: what docker ps shows.
+// shortID is how much of a container's id is completed: as much as docker ps shows.
 const shortID = 12
 
 // tame matches what may go to a shell as a completion. The shell puts it into the command line, or expands it on the
-// way (compgen -W of bash), and anyone can choose the name of a process: another name has to be typed.
+// way (compgen -W of bash). Anyone can choose the name of a process, so any other name has to be typed.
 var tame = regexp.MustCompile(`^[A-Za-z0-9/_][A-Za-z0-9/_.:@+-]*$`)
 
 // named is a choice with a word about it.
 type named struct{ choice, about string }
 
-// completions are the choices that begin with what was typed, and may go to a shell.
+// completions are the choices that begin with what was typed and may go to a shell.
 func completions(list []named, typed string) []string {
 	var out []string
 	for _, c := range list {
@@ -48,13 +48,13 @@ func completions(list []named, typed string) []string {
 	return out
 }
 
-// running lists the processes of this host, kernel threads and this program left out.
+// running lists the processes of this host, without kernel threads and this program.
 func running() []host.Process {
 	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
 	defer cancel()
 	list, err := host.Local().Members(ctx, host.Target{Kind: host.KindHost})
 	if err != nil {
-		return nil // there is nobody to tell: the shell then completes nothing
+		return nil // nobody can be told: the shell then completes nothing
 	}
 	return slices.DeleteFunc(list, func(p host.Process) bool {
 		return p.Flags&host.FlagKernelThread != 0 || p.State == 'Z' || p.PID == os.Getpid()
@@ -79,7 +79,8 @@ func processNames() (out []named) {
 	return out
 }
 
-// owners gives what a function says of the owner of each process, with the name of one process of each.
+// owners returns what a function says about the owner of each process, each choice once, with the name of one
+// process.
 func owners(of func(host.Owner) []string) (out []named) {
 	began := time.Now()
 	seen := map[string]bool{}
@@ -111,7 +112,7 @@ func containers() []named {
 	})
 }
 
-// cgroups are the groups of processes and those above them.
+// cgroups are the groups that hold processes, and the groups above them.
 func cgroups() []named {
 	return owners(func(o host.Owner) (out []string) {
 		for at := o.Cgroup; at != "" && at != "/" && at != "."; at = path.Dir(at) {
@@ -121,8 +122,8 @@ func cgroups() []named {
 	})
 }
 
-// completeTarget completes the one word that names a target: the id or the name of a process. Where commands are
-// completed too, there is nothing before a letter of it.
+// completeTarget completes the one word that names a target: the id or the name of a process. If commands are
+// completed too, it returns nothing before the first letter.
 func completeTarget(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	switch {
 	case len(args) > 0:
@@ -135,7 +136,7 @@ func completeTarget(cmd *cobra.Command, args []string, typed string) ([]string, 
 	return completions(processNames(), typed), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeRunning completes a flag with what is on this host now.
+// completeRunning completes a flag with what runs on this host now.
 func completeRunning(cmd *cobra.Command, flag string, list func() []named) {
 	command.CompleteFlagBy(cmd, flag, func(_ *cobra.Command, _ []string, typed string) ([]string,
 		cobra.ShellCompDirective,
@@ -149,7 +150,7 @@ func completeChecks(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 	return titled(checks.Suite(), ""), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeCheckList completes the last of several names of checks with commas between.
+// completeCheckList completes the last check in a list of names with commas between.
 func completeCheckList(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	return titled(checks.Suite(), typed[:strings.LastIndex(typed, ",")+1]), cobra.ShellCompDirectiveNoFileComp
 }
@@ -161,7 +162,7 @@ func titled(suite []*check.Check, before string) (out []string) {
 	return out
 }
 
-// completeSettings completes CHECK.PARAMETER= with what the parameter is now.
+// completeSettings completes CHECK.PARAMETER= with the parameter's present value.
 func completeSettings(*cobra.Command, []string, string) (out []string, _ cobra.ShellCompDirective) {
 	for _, c := range checks.Suite() {
 		for _, p := range c.Params {

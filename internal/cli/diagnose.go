@@ -26,12 +26,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
 
-// Bounds of what can be asked for. Below 100 ms the kernel's own ticks (4 ms at HZ=250) make the shares of CPU time
-// luck; an hour at one second is what a recording's memory is bounded for.
+// Bounds of what can be asked for. Below 100 ms the kernel's own ticks (4 ms at HZ=250) make the shares of CPU time a
+// matter of luck. A recording's memory is bounded for an hour at one second.
 const (
 	minInterval = 100 * time.Millisecond
-	// shortestRun is the shortest window of a run that was ended early: the collectors take up to 100 ms of it to look
-	// for the first time and for the last.
+	// shortestRun is the shortest window of a run that was ended early: the collectors take up to 100 ms of it for
+	// the first and the last look.
 	shortestRun = 2 * minInterval
 	maxDuration = time.Hour
 	maxSamples  = int(maxDuration / time.Second)
@@ -48,7 +48,7 @@ type diagnosis struct {
 	save, from, html   string
 	and                string // the recording of the server that a client waits for
 	redact             string
-	names              *redact.Names // of redact; nil without it
+	names              *redact.Names // of redact; nil without redact
 	checks, settings   []string
 	vantages           []string
 	signatures         string
@@ -56,7 +56,7 @@ type diagnosis struct {
 	budget             float64
 	wide, watch, whole bool
 	whatIf             string
-	alone              bool      // the process is for this diagnosis only
+	alone              bool      // the process exists for this diagnosis only
 	asked              time.Time // when the process was started, if it measures at once
 	color              string
 	jvm                jvmFlags
@@ -134,7 +134,7 @@ func (d *diagnosis) addFlags(cmd *cobra.Command) {
 	d.jvm.add(cmd)
 }
 
-// addReadingFlags adds the flags about what is made of a recording.
+// addReadingFlags adds the flags about what to do with a recording.
 func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.html, "html", "", "write the report, with charts and flame graphs, to `FILE` for a browser too")
@@ -153,9 +153,9 @@ func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 	command.CompleteFlagBy(cmd, "set", completeSettings)
 }
 
-// heapFloor is memory that is never touched, and so never there, but counted by Go's collector of garbage, which begins
-// at twice of what is in use and this. What is in use are 3 to 4 MiB: without it there would be some more turns, with
-// four times as much the peak is 8 MiB higher (docs/performance.md).
+// heapFloor is memory that is never touched, and so never resident. Go's garbage collector counts it all the same: it
+// begins a cycle at twice the sum of the memory in use and this. The memory in use is 3 to 4 MiB: without heapFloor
+// there would be some more cycles; with four times as much the peak is 8 MiB higher (docs/performance.md).
 const heapFloor = 2 << 20
 
 func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
@@ -181,18 +181,18 @@ func (d *diagnosis) run(cmd *cobra.Command, args []string) error {
 	if d.whatIf != "" {
 		return d.tellWhatIf(rec, f)
 	}
-	rec, unseen := d.withVantages(rec) // before the report and the file, neither of which it may cost
+	rec, unseen := d.withVantages(rec) // before the report and the file: it must not cost either of them
 	if rec, err = d.redacted(rec); err != nil {
 		return err
 	}
 	err = errors.Join(d.report(rec, list, opts, f), unseen)
-	if d.save != "" { // after the report, and even if that had no reader: neither may cost the other
+	if d.save != "" { // after the report, even if nobody read that: neither may cost the other
 		err = errors.Join(err, rec.SaveAs(d.save, d.how()))
 	}
 	return err
 }
 
-// report checks a recording and writes what was found in every form that was asked for.
+// report checks a recording and writes the findings in every form that was asked for.
 func (d *diagnosis) report(rec *recording.Recording, list []*check.Check, opts check.Options, f command.Format) error {
 	if !d.whole {
 		rec = rec.AtIncident()
@@ -221,7 +221,7 @@ func (d *diagnosis) validate(cmd *cobra.Command) (command.Format, []*check.Check
 	return f, list, opts, err
 }
 
-// validateReading checks the flags of addReadingFlags and gives the checks to run.
+// validateReading checks the flags of addReadingFlags and returns the checks to run.
 func (d *diagnosis) validateReading(cmd *cobra.Command) ([]*check.Check, check.Options, error) {
 	if err := cmp.Or(validateColor(d.color), d.validatePage(cmd), d.validateRedact(cmd)); err != nil {
 		return nil, check.Options{}, err
@@ -287,7 +287,7 @@ func (d *diagnosis) validateSource(cmd *cobra.Command) error {
 	return nil
 }
 
-// validateFrom finds what does not go with a recording.
+// validateFrom finds flags that do not go with a recording.
 func (d *diagnosis) validateFrom(targeted bool, given func(flag string) bool) error {
 	switch {
 	case targeted || len(d.command) > 0:
@@ -319,7 +319,7 @@ func (d *diagnosis) recording(ctx context.Context, list []*check.Check) (*record
 	return d.collect(ctx, h, t, described, list, func() string { return endedReason(h, t) })
 }
 
-// opened reads the recording, and joins that of a database server where one is given with it.
+// opened reads the recording, and joins the recording of a database server if one is given with it.
 func (d *diagnosis) opened() (*recording.Recording, error) {
 	rec, err := recording.Open(d.from)
 	if err != nil || d.and == "" {
@@ -350,7 +350,7 @@ func Observe(ctx context.Context, a *command.App, o Observation) (*recording.Rec
 	return d.recording(ctx, checks.Suite())
 }
 
-// fromError makes a missing or forbidden recording the caller's mistake, as a damaged one is.
+// fromError makes a missing or forbidden recording the caller's mistake, like a damaged one.
 func fromError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return command.UsageErrorf("%v", err)
@@ -392,8 +392,8 @@ func (d *diagnosis) collect(ctx context.Context, h *host.Host, t host.Target, de
 	return rec, err
 }
 
-// wantedMetrics gives the metrics that the checks read and the report's head shows. Profiles are taken for their own
-// sake too, and so are the times of exchanges, unless the user asks for some checks only.
+// wantedMetrics returns the metrics that the checks read and the report's head shows. Profiles and the times of
+// exchanges are also recorded for their own sake, unless the user asks for some checks only.
 func (d *diagnosis) wantedMetrics(list []*check.Check) map[string]bool {
 	want := map[string]bool{}
 	for _, m := range []metric.Metric{metric.HostInfo, metric.CPUsOnline, metric.TargetInfo} {
@@ -414,13 +414,13 @@ func (d *diagnosis) wantedMetrics(list []*check.Check) map[string]bool {
 	return want
 }
 
-// progress gives a function that shows the passing time on a terminal, and one that takes the line away again.
+// progress returns a function that shows the passing time on a terminal, and one that removes the line again.
 func (d *diagnosis) progress(first string) (tick func(done, total time.Duration), wipe func()) {
 	if !isTerminal(d.Streams.Err) {
 		return nil, func() {}
 	}
 	columns, _, ok := sizeOf(d.Streams.Err)
-	if !ok { // a terminal that does not tell its size
+	if !ok { // a terminal that does not report its size
 		columns = leastColumns
 	}
 	show := func(done, total time.Duration) {
@@ -437,14 +437,14 @@ func (d *diagnosis) progress(first string) (tick func(done, total time.Duration)
 	return show, func() { d.Streams.Say("\r\x1b[K") }
 }
 
-// leastColumns is the narrowest terminal that a report is laid out for.
+// leastColumns is the width of the narrowest terminal for which a report is laid out.
 const leastColumns = 60
 
 // progressCells are the cells of the bar of a whole diagnosis.
 const progressCells = 20
 
-// progressLine is a bar with its phase, in one line of a terminal of so many columns: the last column stays free, as
-// some terminals go to the next line after it.
+// progressLine is a bar with its phase, in one line of a terminal with that many columns. The last column stays free,
+// because some terminals go to the next line after it.
 func progressLine(phase string, done, total time.Duration, columns int) string {
 	full := 0
 	if total > 0 {
@@ -455,7 +455,7 @@ func progressLine(phase string, done, total time.Duration, columns int) string {
 	return string(line[:min(len(line), max(columns-1, 0))])
 }
 
-// firstPhase is what is done before the first second is over.
+// firstPhase names what is done before the first second is over.
 func firstPhase(t recording.Target) string {
 	if t.Runtime == string(host.RuntimeJVM) {
 		return "attaching to the JVM"

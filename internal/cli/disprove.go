@@ -109,8 +109,8 @@ func (d *diagnosis) validateDisprove(cmd *cobra.Command, args []string) (command
 	return f, list, check.Options{Causes: causes}, err
 }
 
-// secondWindow reads the second recording, or observes the target; nil without either. It must be of the same program,
-// and of other seconds.
+// secondWindow reads the second recording, or observes the target. It returns nil if there is neither. The second
+// must be of the same program and of other seconds.
 func (d *diagnosis) secondWindow(ctx context.Context, first *recording.Recording, paths []string) (
 	second *recording.Recording, err error,
 ) {
@@ -121,7 +121,7 @@ func (d *diagnosis) secondWindow(ctx context.Context, first *recording.Recording
 		}
 		second = second.AtIncident()
 	case d.selector != (host.Selector{}):
-		// a JVM that was left alone is left alone again
+		// if the JVM was left alone before, leave it alone again
 		d.jvm = jvmFlags{
 			events: jvmEvents(), interval: asprof.DefaultInterval, off: !first.Recorded(metric.JVMInfo),
 		}

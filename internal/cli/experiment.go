@@ -117,9 +117,9 @@ func (t *trial) addFlags(cmd *cobra.Command) {
 }
 
 const (
-	// leastTrial is five periods of a CPU limit, of 100 ms as a rule.
+	// leastTrial is five periods of a CPU limit, usually 100 ms each.
 	leastTrial = 500 * time.Millisecond
-	// longestTrial bounds what a mistake costs.
+	// longestTrial bounds the cost of a mistake.
 	longestTrial = time.Minute
 )
 
@@ -152,7 +152,7 @@ func (t *trial) validate(cmd *cobra.Command) (command.Format, error) {
 	return f, nil
 }
 
-// run names the change, and makes it where the user agreed to that.
+// run names the change, and makes it if the user agreed to it.
 func (t *trial) run(cmd *cobra.Command, prepare func(*host.Host, host.Target) (*experiment.Experiment, error)) error {
 	f, err := t.validate(cmd)
 	if err != nil {

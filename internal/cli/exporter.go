@@ -19,7 +19,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// minWindow is as short as a window may be: below it the checks lower their confidence.
+// minWindow is the shortest window: below it the checks lower their confidence.
 const minWindow = 5 * time.Second
 
 // exporting holds the flags of exporter.
@@ -103,7 +103,8 @@ func (x *exporting) options(log *slog.Logger) exporter.Options {
 	}
 }
 
-// left says of the collectors of a diagnosis that the exporter does not run why not, so that their checks can say it.
+// left returns the collectors of a diagnosis that the exporter does not run, with the reason, so that their checks
+// can state it.
 func (x *exporting) left() []recording.CollectorStatus {
 	run := map[string]bool{}
 	for _, c := range collectors.Standing(x.deep) {

@@ -35,8 +35,8 @@ type flightFlags struct {
 	profile                 bool
 }
 
-// Bounds of the flight recorder. Its memory is bounded by itself: more than half an hour of windows does not fit; and
-// less than a few recordings on disk are none in the morning.
+// Bounds of the flight recorder. The bound on time is for its memory: more than half an hour of windows does not fit.
+// A limit on disk below a few recordings leaves none by morning.
 const (
 	maxFlight      = 30 * time.Minute
 	minFlightBytes = 1 << 20
@@ -75,7 +75,7 @@ func (o *flightFlags) validate(cmd *cobra.Command) error {
 	return nil
 }
 
-// recorder makes the flight recorder; nil when none is asked for.
+// recorder makes the flight recorder, or returns nil if none is asked for.
 func (o *flightFlags) recorder(name string, p flight.Profiler, log *slog.Logger) (*flight.Recorder, error) {
 	if o.dir == "" {
 		return nil, nil
@@ -91,14 +91,14 @@ func (o *flightFlags) recorder(name string, p flight.Profiler, log *slog.Logger)
 	return flight.New(options)
 }
 
-// reportPage writes what the checks say of a recording as a page.
+// reportPage writes what the checks say about a recording as a page.
 func reportPage(w io.Writer, rec *recording.Recording) error {
 	list := checks.Suite()
 	data := report.Build(rec, check.Run(rec, list, check.Options{Causes: checks.Causes()}))
 	return html.Write(w, html.Input{Report: data, Recording: rec, Checks: list})
 }
 
-// pushFlags are the flags about what is sent without being asked for.
+// pushFlags are the flags about data that is sent without a request.
 type pushFlags struct{ pyroscope, otlp, webhook push.Server }
 
 func (o *pushFlags) add(cmd *cobra.Command) {
@@ -115,7 +115,7 @@ func (o *pushFlags) add(cmd *cobra.Command) {
 	}
 }
 
-// pusher makes what sends; it sends nothing without a URL.
+// pusher makes the sender; it sends nothing without a URL.
 func (o *pushFlags) pusher(name, version string, log *slog.Logger) (*push.Pusher, error) {
 	p, err := push.New(push.Options{
 		Pyroscope: o.pyroscope, OTLP: o.otlp, Webhook: o.webhook, Host: name, Version: version, Log: log,
@@ -135,15 +135,15 @@ func hostname() string {
 	return name
 }
 
-// listening is what listens to the exporter: the flight recorder, and what sends.
+// listening is what listens to the exporter: the flight recorder and the sender.
 type listening struct {
-	pages   []exporter.Page // with what was measured: private
+	pages   []exporter.Page // with what was measured, so private
 	files   func() []flight.File
 	metrics []prometheus.Collector
 	run     []func(context.Context) error // each until the context is done
 }
 
-// listen makes what the flags ask for, and has it told of each window.
+// listen makes what the flags ask for, and subscribes it to each window.
 func (x *exporting) listen(o *exporter.Options) (listening, error) {
 	name := hostname()
 	sent, err := x.push.pusher(name, x.Version, o.Log)
@@ -167,8 +167,8 @@ func (x *exporting) listen(o *exporter.Options) (listening, error) {
 // profileTime is how long a JVM is profiled: 1000 samples of each busy CPU.
 const profileTime = 10 * time.Second
 
-// offenderProfile takes a profile of the JVM that a finding is about, or of that of its target which used the most CPU
-// time, and sends it too. It gives nil where there is none.
+// offenderProfile takes a profile of the JVM that a finding is about, or of the JVM in its target that used the most
+// CPU time, and also sends it. It returns nil if there is no such JVM.
 func offenderProfile(h *host.Host, version string, sent *push.Pusher) flight.Profiler {
 	return func(ctx context.Context, w exporter.Window, f *check.Finding) (*recording.Recording, error) {
 		pid, err := offender(ctx, h, w, f)
@@ -195,7 +195,7 @@ func offenderProfile(h *host.Host, version string, sent *push.Pusher) flight.Pro
 	}
 }
 
-// offender finds the JVM to profile; 0 for none.
+// offender returns the JVM to profile, or 0 if there is none.
 func offender(ctx context.Context, h *host.Host, w exporter.Window, f *check.Finding) (pid int, err error) {
 	t := w.Target
 	switch f.Subject.Kind {
@@ -209,7 +209,7 @@ func offender(ctx context.Context, h *host.Host, w exporter.Window, f *check.Fin
 	}
 	if errors.Is(err, host.ErrNoSuchProcess) || errors.Is(err, host.ErrNoSuchCgroup) || err == nil &&
 		t.Kind == host.KindHost {
-		return 0, nil // it has ended, or is all of the host
+		return 0, nil // it has ended, or is the whole host
 	}
 	if err != nil {
 		return 0, err

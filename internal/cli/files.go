@@ -13,20 +13,20 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 )
 
-// files is how a command writes the files that it was asked for.
+// files says how a command writes the files that it was asked for.
 type files struct{ force bool }
 
 func (w *files) addForceFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.force, "force", false, "overwrite a file that exists; directories are never overwritten")
 }
 
-// how gives what partial is to do.
+// how returns what partial should do.
 func (w *files) how() partial.How {
 	return partial.How{Over: w.force, Owner: behindSudo(os.Geteuid(), os.Getenv)}
 }
 
-// behindSudo is the user who called sudo (sudo(8), SUDO_UID and SUDO_GID), who is to own what is written for them; nil
-// where there is none. Only root can give files away, and -1 would leave them as they are (chown(2)).
+// behindSudo is the user who called sudo (sudo(8), SUDO_UID and SUDO_GID) and should own the files that are written;
+// nil if there is none. Only root can give files away, and -1 would leave them as they are (chown(2)).
 func behindSudo(euid int, env func(string) string) *partial.Owner {
 	if euid != 0 {
 		return nil
@@ -39,7 +39,7 @@ func behindSudo(euid int, env func(string) string) *partial.Owner {
 	return &partial.Owner{UID: int(uid), GID: int(gid)}
 }
 
-// validateSave finds a --save that cannot work, before ten seconds are spent.
+// validateSave rejects a --save that cannot work, before ten seconds are spent.
 func (w *files) validateSave(cmd *cobra.Command, path *string) error {
 	if !cmd.Flags().Changed("save") {
 		return nil
@@ -47,15 +47,15 @@ func (w *files) validateSave(cmd *cobra.Command, path *string) error {
 	if *path == "" {
 		return command.UsageErrorf("--save is empty: give the path of a new directory or .zip file")
 	}
-	// a shell completes a directory with a slash, behind which no temporary name would fit
+	// a shell completes a directory with a slash, and no temporary name would fit behind that
 	*path = filepath.Clean(*path)
-	if !strings.HasSuffix(*path, ".zip") { // it will be a directory, and nothing is overwritten by one
+	if !strings.HasSuffix(*path, ".zip") { // it will be a directory, and a directory overwrites nothing
 		return new(files).validateNew("--save", *path)
 	}
 	return w.validateNew("--save", *path)
 }
 
-// validateNew finds out whether a file or directory can be made at path, before ten seconds are spent.
+// validateNew checks that a file or directory can be made at path, before ten seconds are spent.
 func (w *files) validateNew(flag, path string) error {
 	if st, err := os.Lstat(path); err == nil {
 		switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Bounds of the interval between CPU samples. At 1 ms a busy JVM loses 5 % of its throughput; a window of ten seconds
-// has ten samples a CPU at a second.
+// Bounds of the interval between CPU samples. At 1 ms a busy JVM loses 5 % of its throughput; at a second a window of
+// ten seconds has ten samples per CPU.
 const (
 	minProfileInterval = time.Millisecond
 	maxProfileInterval = time.Second
@@ -38,7 +38,7 @@ func (j *jvmFlags) add(cmd *cobra.Command) {
 	command.CompleteFlag(cmd, "jvm-events", jvmEvents()...)
 }
 
-// addLibrary adds the flag that a preflight has too.
+// addLibrary adds the flag that preflight shares.
 func (j *jvmFlags) addLibrary(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&j.library, "async-profiler", "",
 		"load the libasyncProfiler.so at `PATH` into a JVM, not the one in this program")
@@ -81,7 +81,7 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// wordList puts words into a sentence.
+// wordList joins words for a sentence.
 func wordList(words []string) string {
 	list := words[0]
 	for i, w := range words[1:] {

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A keyboard gives the keys of the terminal that the program was started from, one by one and without showing them.
+// A keyboard reads the keys of the terminal from which the program was started, one by one and without showing them.
 type keyboard struct {
 	tty    *os.File
 	before unix.Termios
 }
 
-// openKeyboard gives nil where there is no keyboard: without a terminal, or in the background, where reading would stop
-// the program (SIGTTIN).
+// openKeyboard returns nil if there is no keyboard: without a terminal, or in the background, where reading would
+// stop the program (SIGTTIN).
 func openKeyboard() *keyboard {
 	// O_NONBLOCK: Close then ends a Read.
 	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -67,7 +67,7 @@ func (k *keyboard) keys(press func(key byte)) {
 	}
 }
 
-// close gives the terminal back as it was.
+// close restores the terminal's settings.
 func (k *keyboard) close() {
 	_ = k.control(func(fd int) error { return unix.IoctlSetTermios(fd, unix.TCSETS, &k.before) })
 	_ = k.tty.Close()

@@ -17,7 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
 )
 
-// perfmapLimit bounds the whole command. A map of 100,000 methods takes the JVM a second.
+// perfmapLimit bounds the whole command. The JVM takes a second for a map of 100,000 methods.
 const perfmapLimit = 30 * time.Second
 
 type perfmapRun struct {
@@ -71,7 +71,7 @@ func (r *perfmapRun) run(ctx context.Context) error {
 	}
 	if r.output == "" {
 		r.output = "/tmp/perf-" + strconv.Itoa(vm.PID) + ".map"
-		// The JVM's own command may write by that very name, and does not where a file is already.
+		// The JVM's own command may write to that same name, and does not if a file already exists.
 		if err := os.Remove(r.output); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("replace the map of an earlier run: %w", err)
 		}
@@ -96,7 +96,7 @@ func (r *perfmapRun) run(ctx context.Context) error {
 	return nil
 }
 
-// writeMap puts the map in place whole or not at all. What is at that path is replaced, a link is not followed: in
+// writeMap puts the map in place whole or not at all. It replaces what is at that path and does not follow a link: in
 // /tmp anybody can have put one there.
 func writeMap(path string, m *perfmap.Map) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".perfdoctor-map-*")
@@ -115,7 +115,7 @@ func writeMap(path string, m *perfmap.Map) (err error) {
 }
 
 func fill(f *os.File, m io.WriterTo) error {
-	// perf of any user may read it, as one that the JVM writes.
+	// Any user's perf may read it, as it may read a map that the JVM writes.
 	if err := f.Chmod(0o644); err != nil {
 		return err
 	}

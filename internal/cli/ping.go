@@ -77,7 +77,7 @@ func (p *ping) run(cmd *cobra.Command, destination string) error {
 	return err
 }
 
-// PingFrom pings from the network namespace of a process, or with 0 from the program's own.
+// PingFrom pings from the network namespace of a process, or from the program's own if pid is 0.
 func PingFrom(ctx context.Context, pid int, plan vantage.Plan) (rec *recording.Recording, err error) {
 	if pid == 0 {
 		return plan.Ping(ctx)
@@ -107,7 +107,7 @@ func pingSummary(rec *recording.Recording, plan vantage.Plan) string {
 		text(slices.Min(row)), text(series.Median(row)), text(slices.Max(row)), unanswered)
 }
 
-// withVantages adds what was measured elsewhere. Without it the recording is as good as it was.
+// withVantages adds what was measured elsewhere. If that fails, the recording is as good as it was.
 func (d *diagnosis) withVantages(rec *recording.Recording) (*recording.Recording, error) {
 	var others []*recording.Recording
 	for _, path := range d.vantages {

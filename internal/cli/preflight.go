@@ -15,7 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// preflight is what can be measured here.
+// preflight holds what can be measured here.
 type preflight struct {
 	User         string                      `json:"user"`
 	Capabilities []capability                `json:"capabilities"`
@@ -33,7 +33,7 @@ type capability struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// blind is a reason for which checks cannot be assessed.
+// blind is a reason why checks cannot be assessed.
 type blind struct {
 	Reason string   `json:"reason"`
 	Remedy string   `json:"remedy,omitempty"`
@@ -105,8 +105,8 @@ func userName(uid int) string {
 	return fmt.Sprintf("uid %d", uid)
 }
 
-// sort tells the checks that have all they need from those that lack something. It does not run them: a fifth of a
-// second proves nothing.
+// sort separates the checks that have all they need from those that lack something. It does not run them: a fifth of
+// a second proves nothing.
 func (p *preflight) sort(rec *recording.Recording) {
 	for _, c := range checks.Suite() {
 		reason, remedy := lacking(rec, c)

@@ -12,10 +12,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// preflightWidth is that of the report: what fits a terminal nobody has resized.
+// preflightWidth is the report's width, which fits a terminal that nobody has resized.
 const preflightWidth = 80
 
-// text prints a table of how much works here, what does not and why, and the line that changes most of it.
+// text prints a table of how much works here, what does not and why, and the command that changes most of it.
 func (p *preflight) text(w io.Writer) error {
 	t := &preflightPage{}
 	t.line("", "What perfdoctor can measure here as "+p.User)
@@ -25,7 +25,7 @@ func (p *preflight) text(w io.Writer) error {
 	t.checks(p)
 	if cmd := p.paste(); cmd != "" {
 		t.head("TO CHANGE MOST OF THIS, PASTE")
-		// On one line however long it is: a broken command cannot be copied.
+		// On one line, however long: a broken command cannot be copied.
 		t.WriteString("  $ " + cmd + "\n")
 	}
 	_, err := io.WriteString(w, t.String())
@@ -61,12 +61,12 @@ func (p *preflight) table(t *preflightPage) {
 	}
 }
 
-// paste is the command that gives the rights that are denied, "" where none is.
+// paste returns the command that grants the denied rights, or "" if none is denied.
 func (p *preflight) paste() string {
 	denied := slices.ContainsFunc(p.Capabilities, func(c capability) bool {
 		return isRight(c) && c.Status != string(host.Available)
 	})
-	if !denied || p.User == "root" { // to root a container denies them, from outside
+	if !denied || p.User == "root" { // a container denies them to root, from outside
 		return ""
 	}
 	return "sudo perfdoctor preflight"
@@ -74,7 +74,7 @@ func (p *preflight) paste() string {
 
 type preflightPage struct{ strings.Builder }
 
-// line writes text behind an indent, broken at spaces.
+// line writes text behind an indent and breaks it at spaces.
 func (t *preflightPage) line(indent, text string) {
 	col := 0
 	for _, word := range strings.Fields(printable(text)) {
@@ -128,10 +128,10 @@ func (t *preflightPage) capabilities(list []capability) {
 	}
 }
 
-// isRight tells a right of this user, which root or a file capability gives, from what the kernel has.
+// isRight tells a right of this user, which root or a file capability grants, from a feature of the kernel.
 func isRight(c capability) bool { return c.Name == host.Root.Name || strings.HasPrefix(c.Name, "cap-") }
 
-// deniedRights writes the rights this user lacks with one remedy for all.
+// deniedRights writes the rights that this user lacks, with one remedy for all.
 func (t *preflightPage) deniedRights(list []capability) {
 	var caps []string
 	for _, c := range list {
@@ -145,7 +145,7 @@ func (t *preflightPage) deniedRights(list []capability) {
 	}
 	if len(caps) > 0 {
 		t.line("      ", "-> run as root; or, for those of them that matter here, in a container --cap-add, elsewhere")
-		// On one line however long it is: a broken command cannot be copied.
+		// On one line, however long: a broken command cannot be copied.
 		t.WriteString("         $ setcap " + strings.Join(caps, ",") + "+ep perfdoctor\n")
 	}
 }
@@ -179,8 +179,8 @@ func (t *preflightPage) collectors(list []recording.CollectorStatus, missing []r
 	}
 }
 
-// missingByReason puts metrics that are missing for one reason into one entry: eight hardware counters lack the same
-// PMU.
+// missingByReason merges metrics that are missing for the same reason into one entry: eight hardware counters lack
+// the same PMU.
 func missingByReason(list []recording.Missing) []recording.Missing {
 	var out []recording.Missing
 	at := map[string]int{}

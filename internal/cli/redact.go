@@ -16,7 +16,7 @@ import (
 // freshKey is the value of --redact without a file.
 const freshKey = "random"
 
-// Bounds on a key. A shorter one could be found by trial; a longer file is none.
+// Bounds of a key file. A shorter key could be found by trial; a longer file is not a key.
 const (
 	leastKey = 16
 	mostKey  = 4096
@@ -29,7 +29,7 @@ func (d *diagnosis) addRedactFlag(cmd *cobra.Command) {
 	f.Lookup("redact").NoOptDefVal = freshKey
 }
 
-// validateRedact makes the pseudonyms ready, before ten seconds are spent.
+// validateRedact prepares the pseudonyms, before ten seconds are spent.
 func (d *diagnosis) validateRedact(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("redact") {
 		return nil
@@ -77,7 +77,7 @@ func readKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// redacted gives the recording with pseudonyms, if they were asked for.
+// redacted returns the recording with pseudonyms, if they were asked for.
 func (d *diagnosis) redacted(rec *recording.Recording) (*recording.Recording, error) {
 	if d.names == nil {
 		return rec, nil

@@ -53,7 +53,7 @@ func (d *diagnosis) runReport(cmd *cobra.Command, path string) error {
 	return d.report(rec, list, opts, f)
 }
 
-// validatePage finds an --html that cannot work, before ten seconds are spent.
+// validatePage rejects an --html that cannot work, before ten seconds are spent.
 func (d *diagnosis) validatePage(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("html") {
 		return nil
@@ -64,7 +64,8 @@ func (d *diagnosis) validatePage(cmd *cobra.Command) error {
 	return d.validateNew("--html", d.html)
 }
 
-// writePage writes the HTML report. A report may show what its owner would not, so that the file is its writer's alone.
+// writePage writes the HTML report. Only the user who writes the file can read it: a report may show what its owner
+// would not.
 func (d *diagnosis) writePage(in html.Input) error {
 	if err := d.how().File(d.html, func(f *os.File) error { return html.Write(f, in) }); err != nil {
 		return fmt.Errorf("--html %s: %w", d.html, err)

@@ -15,14 +15,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 )
 
-// wideWithoutTerminal is the width that --wide gives where there is no terminal to ask: that of a wide window.
+// wideWithoutTerminal is the width that --wide means without a terminal to ask: the width of a wide window.
 const wideWithoutTerminal = 160
 
-// widestText is from where on lines are hard to follow with the eye; --wide goes beyond.
+// widestText is the width beyond which lines are hard to follow with the eye; --wide goes beyond.
 const widestText = 160
 
-// width gives the columns of a text report: those of the terminal, at most 160 without --wide; where there is none, 0
-// for the report's own 80, which every mail shows, or 160 with --wide.
+// width returns the columns of a text report: the terminal's, at most 160 without --wide. Without a terminal it
+// returns 160 with --wide, else 0 for the report's own 80, which every mail shows.
 func (a *app) width(wide bool) int {
 	columns, _, ok := a.terminalSize()
 	switch {
@@ -36,10 +36,10 @@ func (a *app) width(wide bool) int {
 	return 0
 }
 
-// terminalSize gives the size of the terminal on the standard output; ok is false if it is none.
+// terminalSize returns the size of the terminal on the standard output; ok is false if that is not a terminal.
 func (a *app) terminalSize() (columns, lines int, ok bool) { return sizeOf(a.Streams.Out) }
 
-// sizeOf gives the size of a terminal; ok is false if w is none.
+// sizeOf returns the size of a terminal; ok is false if w is not a terminal.
 func sizeOf(w io.Writer) (columns, lines int, ok bool) {
 	f, isFile := w.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) {
@@ -49,8 +49,8 @@ func sizeOf(w io.Writer) (columns, lines int, ok bool) {
 	return columns, lines, err == nil && columns > 0 && lines > 0
 }
 
-// paged writes a text through the user's pager when it is longer than the terminal, and else as it is: to a pipe or a
-// file always.
+// paged writes a text through the user's pager if it is longer than the terminal. Otherwise, and always to a pipe or
+// a file, it writes the text as it is.
 func (a *app) paged(write func(io.Writer) error) error {
 	_, lines, ok := a.terminalSize()
 	pager := pagerCommand(os.LookupEnv)
@@ -70,8 +70,8 @@ func (a *app) paged(write func(io.Writer) error) error {
 	return command.OutputError(err)
 }
 
-// pagerCommand gives the pager: what PAGER says, where "" and cat mean none, as for git and man; else less, with
-// colours (-R), which ends when all fits (-F) and leaves the text on the screen (-X).
+// pagerCommand returns the pager. That is PAGER, where "" and cat mean none, as for git and man; else less, with
+// colours (-R). less exits if everything fits (-F) and leaves the text on the screen (-X).
 func pagerCommand(env func(string) (string, bool)) string {
 	if termType, _ := env("TERM"); termType == "" || termType == "dumb" {
 		return ""
@@ -88,7 +88,7 @@ func pagerCommand(env func(string) (string, bool)) string {
 	return strings.TrimSpace(pager)
 }
 
-// page shows the text; shown is false when the pager could not be run.
+// page shows the text; shown is false if the pager could not be run.
 func (a *app) page(pager string, text []byte) (shown bool) {
 	cmd := exec.Command("sh", "-c", pager) //nolint:noctx // PAGER is a command of the user's own; it lives as long as they read
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), a.Streams.Out, a.Streams.Err

@@ -31,7 +31,7 @@ func addTargetFlags(cmd *cobra.Command, s *host.Selector) {
 	completeRunning(cmd, "container", containers)
 }
 
-// checkTargetFlags finds values that were given and mean nothing, such as --pid 0.
+// checkTargetFlags rejects values that were given and mean nothing, such as --pid 0.
 func checkTargetFlags(cmd *cobra.Command, s host.Selector) error {
 	f := cmd.Flags()
 	if f.Changed("pid") && s.PID <= 0 {
@@ -49,8 +49,8 @@ func checkTargetFlags(cmd *cobra.Command, s host.Selector) error {
 	return nil
 }
 
-// resolve finds the target and describes it for the recording, without secrets. What could not be found out about it is
-// said at once.
+// resolve finds the target and describes it for the recording, without secrets. It reports at once what could not be
+// found out about the target.
 func (d *diagnosis) resolve(ctx context.Context, h *host.Host, s host.Selector) (host.Target, recording.Target, error) {
 	t, err := h.Resolve(ctx, s)
 	switch {
@@ -69,7 +69,7 @@ func (d *diagnosis) resolve(ctx context.Context, h *host.Host, s host.Selector) 
 	return t, describeTarget(t), nil
 }
 
-// nearCgroup adds the control group that was meant, if one of those with processes is like the name or ends in it.
+// nearCgroup adds the control group that was meant, if one that has processes resembles the name or ends in it.
 func nearCgroup(err error, name string, known []named) error {
 	var paths []string
 	for _, c := range known {
@@ -84,7 +84,7 @@ func nearCgroup(err error, name string, known []named) error {
 	return err
 }
 
-// nearProcess adds the process that was meant, if the name of one that runs is like it.
+// nearProcess adds the process that was meant, if the name of a running one resembles it.
 func nearProcess(err error, name string, known []named) error {
 	var names []string
 	for _, p := range known {
@@ -130,7 +130,7 @@ func describeTarget(t host.Target) recording.Target {
 	return out
 }
 
-// endedReason says that the target is gone, or "".
+// endedReason says that the target is gone. It is "" while the target lives.
 func endedReason(h *host.Host, t host.Target) string {
 	if h.Alive(t) {
 		return ""

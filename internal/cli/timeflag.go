@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A timeFlag is a flag for a time. Without a unit it is in seconds, as people say it to sar and vmstat.
+// A timeFlag is a flag for a time. Without a unit it is in seconds, as in sar and vmstat.
 type timeFlag time.Duration
 
 // timeVar adds a flag for a time.
@@ -15,7 +15,7 @@ func timeVar(f *pflag.FlagSet, to *time.Duration, name string, def time.Duration
 	timeVarP(f, to, name, "", def, usage)
 }
 
-// timeVarP is timeVar with one letter, too.
+// timeVarP is timeVar with a one-letter form, too.
 func timeVarP(f *pflag.FlagSet, to *time.Duration, name, letter string, def time.Duration, usage string) {
 	*to = def
 	f.VarP((*timeFlag)(to), name, letter, usage)
@@ -23,7 +23,7 @@ func timeVarP(f *pflag.FlagSet, to *time.Duration, name, letter string, def time
 
 func (t *timeFlag) String() string { return time.Duration(*t).String() }
 
-// Type is that of pflag's own, which the text of an error goes by.
+// Type returns the name of pflag's own type, on which the text of an error depends.
 func (t *timeFlag) Type() string { return "duration" }
 
 func (t *timeFlag) Set(s string) error {

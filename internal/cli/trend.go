@@ -20,7 +20,7 @@ import (
 // maxTrend bounds the recordings of a trend: they are read one after the other, and their numbers fill a page.
 const maxTrend = 500
 
-// leastTrend is where a lasting change begins to be possible: two recordings before it and two after.
+// leastTrend is the least number of recordings that can show a lasting change: two before it and two after.
 const leastTrend = 4
 
 func (a *app) trendCommand() *cobra.Command {
@@ -78,8 +78,8 @@ func (c *comparison) trend(dir string) error {
 	return command.OutputError(t.Text(c.Streams.Out, report.TextOptions{Color: c.wantsColor(c.color)}))
 }
 
-// readTrend finds the recordings of a directory. A file of another kind is left alone, and so is a recording that is
-// being written; a damaged recording is left out with a note, so that the hole in the trend is seen.
+// readTrend finds the recordings of a directory. It ignores files of another kind and recordings that are still being
+// written. It leaves out a damaged recording with a note, so that the hole in the trend is seen.
 func (a *app) readTrend(dir string) ([]compare.Source, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -130,8 +130,7 @@ func tooFew(n int, dir string) error {
 }
 
 func isRecording(path string, e os.DirEntry) bool {
-	// Save writes under such a name, beside the final one; what a run that was killed left behind is no recording
-	// either.
+	// Save writes under such a name, next to the final one. What a killed run left behind is no recording either.
 	if strings.HasSuffix(e.Name(), ".partial") {
 		return false
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
 )
 
-// flagError puts pflag's words about a flag into ours: what is wrong, and what would be right.
+// flagError turns pflag's words about a flag into ours: what is wrong, and what would be right.
 func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	var unknown *pflag.NotExistError
@@ -24,7 +24,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return command.UsageErrorf("%v: see `%s --help`", err, cmd.CommandPath())
 }
 
-// valueOf says what a flag wants.
+// valueOf says which value a flag wants.
 func valueOf(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "int", "uint64":
@@ -46,7 +46,7 @@ func unknownFlag(cmd *cobra.Command, name string) error {
 	return command.UsageErrorf("unknown flag --%s: see `%s --help`", name, cmd.CommandPath())
 }
 
-// helpCommand is cobra's with an error for what does not exist; cobra's own prints the usage and succeeds.
+// helpCommand is cobra's with an error for a command that does not exist; cobra's own prints the usage and succeeds.
 func (a *app) helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",

@@ -17,14 +17,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report"
 )
 
-// watchWindow is the window of --watch when no --duration is given: long enough for the checks, short enough to be
+// watchWindow is the window of --watch if no --duration is given: long enough for the checks, short enough to be
 // called live.
 const watchWindow = 5 * time.Second
 
-// watchHistory is how many windows the sparklines of --watch show: five minutes of them.
+// watchHistory is how many windows the sparklines of --watch show: five minutes.
 const watchHistory = 60
 
-// validateWatch finds what does not go with --watch, which is for a person at a terminal.
+// validateWatch rejects flags that do not go with --watch, which is for a person at a terminal.
 func (d *diagnosis) validateWatch(cmd *cobra.Command) error {
 	if !d.watch {
 		return nil
@@ -44,12 +44,12 @@ func (d *diagnosis) validateWatch(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("duration") {
 		d.duration = watchWindow
 	}
-	// A profiler that is attached every few seconds would be felt, and a screen has no room for what it says.
+	// Attaching a profiler every few seconds would be noticeable, and a screen has no room for its output.
 	d.jvm.off = true
 	return nil
 }
 
-// watching is a screen, and what its keys act on.
+// watching is a screen and what its keys act on.
 type watching struct {
 	*diagnosis
 	mu     sync.Mutex
@@ -59,11 +59,10 @@ type watching struct {
 	end    context.CancelFunc
 }
 
-// watchKeys are told on the screen where there is a keyboard.
+// watchKeys is shown on the screen if there is a keyboard.
 const watchKeys = "keys: s sort, p pause, m mark, w save, q quit"
 
-// runWatch diagnoses window after window until the user has seen enough. The exit code is that of the last whole
-// window.
+// runWatch diagnoses window after window until the user has seen enough. Its exit code is the last whole window's.
 func (d *diagnosis) runWatch(ctx context.Context, list []*check.Check, opts check.Options) error {
 	h := host.Local()
 	t, described, err := d.resolve(ctx, h, d.selector)
@@ -124,7 +123,7 @@ func (w *watching) draw() error {
 	return command.OutputError(w.screen.Frame(w.Streams.Out, text, lines-1))
 }
 
-// press does what a key is for. Before the first window there is nothing to act on.
+// press does what a key stands for. Before the first window there is nothing to act on.
 func (w *watching) press(key byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +166,7 @@ func (w *watching) saved() string {
 	return "saved the last window as " + path
 }
 
-// shown writes a text report where it is to be read: through a pager if it is longer than the terminal.
+// shown writes a text report where it will be read: through a pager if it is longer than the terminal.
 func (d *diagnosis) shown(data *report.Data) error {
 	opts := report.TextOptions{Color: d.wantsColor(d.color), Verbose: d.verbose, Width: d.width(d.wide)}
 	return d.paged(func(w io.Writer) error { return data.Text(w, opts) })

@@ -12,7 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// parseWhatIf reads "METHOD=0.5", "quota=4" or "pool=20". A method's name may have a = in it.
+// parseWhatIf reads "METHOD=0.5", "quota=4" or "pool=20". A method's name may contain a =.
 func parseWhatIf(s string) (what string, x float64, err error) {
 	i := strings.LastIndexByte(s, '=')
 	if i > 0 {
@@ -38,7 +38,7 @@ func (d *diagnosis) validateWhatIf(given bool) error {
 	return err
 }
 
-// tellWhatIf prints what a change would bring that somebody thinks of, by the recording.
+// tellWhatIf prints what a change that somebody considers would bring, according to the recording.
 func (d *diagnosis) tellWhatIf(rec *recording.Recording, f command.Format) error {
 	what, x, err := parseWhatIf(d.whatIf)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 )
 
-// addRootDiagnosis lets `perfdoctor 4021`, `perfdoctor nginx` and `perfdoctor -- ./server` do what `perfdoctor
-// diagnose` does with them, with its flags. A command goes before a process of the same name.
+// addRootDiagnosis makes `perfdoctor 4021`, `perfdoctor nginx` and `perfdoctor -- ./server` do the same as with
+// `perfdoctor diagnose`, with its flags. A command takes precedence over a process of the same name.
 func (a *app) addRootDiagnosis(root *cobra.Command) {
 	d := &diagnosis{app: a}
 	d.addFlags(root)
@@ -35,7 +35,7 @@ func (a *app) addRootDiagnosis(root *cobra.Command) {
 	}
 }
 
-// notEvenCommand adds to the error about a word that names no process which command it may have been meant for.
+// notEvenCommand extends the error about a word that names no process: it adds the command that may have been meant.
 func notEvenCommand(cmd *cobra.Command, err error, word string) error {
 	if word == "" || !errors.Is(err, host.ErrNoSuchProcess) {
 		return err
@@ -68,7 +68,7 @@ func (d *diagnosis) addressed(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// selectorOf says what one word names: a number is a process id, anything else the name of a process.
+// selectorOf says what a word names: a number is a process id, anything else the name of a process.
 func selectorOf(word string) (host.Selector, error) {
 	switch {
 	case strings.TrimSpace(word) == "":

@@ -14,8 +14,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// maxSeries bounds the memory of one recording: a busy host has a few thousand series, and a thread or destination list
-// that exceeds this is counted as lost.
+// maxSeries bounds the memory of one recording: a busy host has a few thousand series. What a list of threads or
+// destinations has beyond this is counted as lost.
 const maxSeries = 100_000
 
 // A Builder gathers the samples of a running collection. It is safe for concurrent use.
@@ -31,32 +31,32 @@ type Builder struct {
 	skipped []float64 // seconds after the start
 }
 
-// NewBuilder starts a recording at this moment.
+// NewBuilder starts a recording now.
 func NewBuilder() *Builder {
 	return &Builder{rec: &Recording{series: map[string]*family{}}, start: time.Now(), now: time.Now}
 }
 
-// Elapsed gives the time since the recording began.
+// Elapsed returns the time since the recording began.
 func (b *Builder) Elapsed() time.Duration { return b.now().Sub(b.start).Truncate(time.Microsecond) }
 
-// Skip notes that no collector samples at this moment, to stay within the budget.
+// Skip notes that no collector samples now, to stay within the budget.
 func (b *Builder) Skip() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.skipped = append(b.skipped, b.Elapsed().Seconds())
 }
 
-// Appender starts one sample. Nothing of it is in the recording before [Appender.Commit].
+// Appender starts one sample. Nothing of the sample is in the recording before [Appender.Commit].
 func (b *Builder) Appender() *Appender { return &Appender{b: b, at: b.Elapsed()} }
 
-// Done ends the recording. A sample committed afterwards is dropped. The target's command line is redacted here,
-// whoever filled it in, and the rest of meta is brought to what a file would give back, so that a live report equals
-// that of the saved recording.
+// Done ends the recording. A sample committed afterwards is dropped. Done redacts the target's command line, whoever
+// filled it in, and brings the rest of meta to what a file would give back, so that a live report equals the report
+// of the saved recording.
 func (b *Builder) Done(meta Meta) *Recording {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.done = true
-	if len(b.skipped) > 0 { // a file is read by a builder, too, and has them in its meta
+	if len(b.skipped) > 0 { // a builder also reads files: then meta has them already
 		meta.Cost.Skipped = b.skipped
 	}
 	meta.Target.Cmdline = Redact(meta.Target.Cmdline)
@@ -64,13 +64,13 @@ func (b *Builder) Done(meta Meta) *Recording {
 	b.rec.Meta = stored(meta)
 	for _, f := range b.rec.series {
 		f.sort()
-		f.index = nil // only a builder needs it, and it takes as much memory as the series
+		f.index = nil // only a builder needs the index, and it takes as much memory as the series
 	}
 	return b.rec
 }
 
-// stored gives meta as a reader of its JSON would see it: invalid UTF-8 replaced, empty lists dropped, times without
-// their monotonic part. What cannot be stored (a number that is none) is kept, and [Recording.Save] says so.
+// stored returns meta as a reader of its JSON would see it: invalid UTF-8 replaced, empty lists dropped, times
+// without their monotonic part. It keeps what cannot be stored (NaN or an infinity); [Recording.Save] reports that.
 func stored(meta Meta) Meta {
 	var out Meta
 	data, err := json.Marshal(meta)
@@ -84,7 +84,7 @@ func (f *family) sort() {
 	slices.SortFunc(f.list, func(x, y *Series) int { return slices.Compare(x.Labels, y.Labels) })
 }
 
-// An Appender takes the numbers of one sample of one collector. All get the same time: that at which the sample began.
+// An Appender takes the numbers of one sample of one collector. All get the same time: the beginning of the sample.
 type Appender struct {
 	b       *Builder
 	at      time.Duration
@@ -92,11 +92,11 @@ type Appender struct {
 	none    []metric.Metric
 	lost    []Loss
 	missing []Missing
-	names   map[string]string // without their secrets, by what they were
+	names   map[string]string // names without their secrets, by the original name
 
 	profiles []*stacks.Profile
 	raws     []rawFile
-	redacted bool // the name of a thread in profiles
+	redacted bool // the name of a thread in profiles was redacted
 }
 
 type row struct {
@@ -106,9 +106,9 @@ type row struct {
 }
 
 // Counter appends a counter's raw value, in the descriptor's unit, with one value for each of its labels. Like Gauge
-// and Info it panics when the labels do not fit the descriptor or the value is no finite number: both are a collector's
-// bug, which the runner turns into that collector's failure. Invalid UTF-8 in a label, such as a process may put into
-// its name, becomes U+FFFD.
+// and Info it panics if the labels do not fit the descriptor or the value is not a finite number: both are a
+// collector's bug, and the runner turns the panic into that collector's failure. Invalid UTF-8 in a label, such as a
+// process may put into its name, becomes U+FFFD.
 func (a *Appender) Counter(c *metric.Counter, value float64, labels ...string) {
 	a.add(c, value, labels)
 }
@@ -126,13 +126,13 @@ func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
 		panic(fmt.Sprintf("recording: %s: the value is %v", m.Describe().Name, value))
 	}
-	if !sane(value) { // it could not be read back
+	if !sane(value) { // such a value could not be read back
 		a.Lost(1, "numbers beyond what a recording holds")
 		return
 	}
 	labels = slices.Clone(labels)
 	for i, l := range labels {
-		labels[i] = strings.ToValidUTF8(l, "\uFFFD") // as the file would: a live report must equal one made from it
+		labels[i] = strings.ToValidUTF8(l, "\uFFFD") // as in the file: a live report must equal one made from the file
 	}
 	a.redactNames(m, labels)
 	a.rows = append(a.rows, row{m, labels, value})
@@ -141,12 +141,13 @@ func (a *Appender) add(m metric.Metric, value float64, labels []string) {
 // None says that the metric was measured and there was nothing: no CLOSE_WAIT socket, no limit, no throttled group.
 func (a *Appender) None(ms ...metric.Metric) { a.none = append(a.none, ms...) }
 
-// Lost counts data that was seen but not kept. Counts of one sample for the same thing add up; of several samples the
-// largest stands, as each has lost the same, such as destinations past a bound, or counts since the beginning.
+// Lost counts data that was seen but not kept. Counts of one sample for the same thing add up. Among several samples
+// the largest count stands, because each has lost the same: destinations past a bound, for example, or counts since
+// the beginning.
 func (a *Appender) Lost(count int, what string) { a.lose(Loss{What: what, Count: count}) }
 
-// LostOfSample is Lost for what this sample alone has lost, such as events since the last one: the counts of samples
-// add up.
+// LostOfSample is Lost for data that only this sample has lost, such as events since the last one: the counts of
+// samples add up.
 func (a *Appender) LostOfSample(count int, what string) {
 	a.lose(Loss{What: what, Count: count, PerSample: true})
 }
@@ -167,7 +168,7 @@ func (a *Appender) Missing(m metric.Metric, status Status, reason, remedy string
 	a.missing = append(a.missing, Missing{Metric: m.Describe().Name, Status: status, Reason: reason, Remedy: remedy})
 }
 
-// Commit puts the sample into the recording, unless that is done.
+// Commit puts the sample into the recording, unless the recording is done.
 func (a *Appender) Commit() (lost []Loss, missing []Missing) {
 	a.b.mu.Lock()
 	defer a.b.mu.Unlock()
@@ -198,8 +199,8 @@ func (b *Builder) family(m metric.Metric) *family {
 	return f
 }
 
-// put adds a number to its series and gives how many it added: none for a series too many, and none for a second number
-// at a time that the series has already or has passed, which has no place in a series.
+// put adds a number to its series and returns how many it added. It adds none if there are too many series, and none
+// at a time that the series already has or has passed: a series has one number for each time.
 func (b *Builder) put(r row, at time.Duration) int {
 	key := seriesKey(r.labels)
 	var s *Series
@@ -224,7 +225,7 @@ func (b *Builder) put(r row, at time.Duration) int {
 	return 1
 }
 
-// seriesKey tells label sets apart whatever bytes they hold: each value is behind its length.
+// seriesKey distinguishes label sets whatever bytes they hold: each value follows its length.
 func seriesKey(labels []string) string {
 	if len(labels) == 0 {
 		return ""

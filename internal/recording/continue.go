@@ -7,10 +7,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// Continue begins the recording that follows this one without a gap: what was read at `from` or later is the last
-// reading of this recording and the first of the next. Facts are metrics that are read rarely: what was read of them
-// last is carried over as if it had been read at the beginning. Fresh are those of which nothing is carried over,
-// because their counters begin anew. It must be called before [Builder.Done].
+// Continue begins the recording that follows this one without a gap: readings at `from` or later are the last of this
+// recording and the first of the next. Facts are metrics that are read rarely: their last readings are carried over
+// as if they had been read at the beginning. Nothing is carried over for the metrics in fresh, because their counters
+// begin anew. Continue must be called before [Builder.Done].
 func (b *Builder) Continue(from time.Duration, facts, fresh []metric.Metric) *Builder {
 	next := &Builder{rec: &Recording{series: map[string]*family{}}, start: b.start.Add(from), now: b.now}
 	b.mu.Lock()
@@ -27,7 +27,7 @@ func (b *Builder) Continue(from time.Duration, facts, fresh []metric.Metric) *Bu
 	return next
 }
 
-// carried gives nil for a family without a reading to carry over.
+// carried returns nil for a family without a reading to carry over.
 func (f *family) carried(from time.Duration, fact bool) *family {
 	out := &family{metric: f.metric, index: map[string]*Series{}}
 	newest := f.newest()
@@ -54,7 +54,7 @@ func (f *family) carried(from time.Duration, fact bool) *family {
 	return out
 }
 
-// newest is when the family was read last.
+// newest returns when the family was last read.
 func (f *family) newest() (at time.Duration) {
 	if n := len(f.marks); n > 0 {
 		at = f.marks[n-1]

@@ -23,10 +23,10 @@ type edit struct {
 	written string
 }
 
-// Edit gives the recording with other numbers, for a test case that lies just beside a threshold. The text is
-// metric{label=value,…}=N or …=xF: of a gauge every value becomes N, or F times what it is; of a counter that is what
-// it rises by in the window, in the same proportions as before. Labels that are left out match all; a value with a
-// comma or brace in it is quoted as in Go.
+// Edit returns the recording with other numbers, for a test case that lies just beside a threshold. The text is
+// metric{label=value,…}=N or …=xF. Every value of a gauge becomes N, or F times what it is. A counter's rise in the
+// window becomes N, or F times what it is, in the same proportions as before. Labels that are left out match all; a
+// value with a comma or brace in it is quoted as in Go.
 func (r *Recording) Edit(text string) (*Recording, error) {
 	e, err := parseEdit(text)
 	if err != nil {
@@ -94,7 +94,7 @@ func parseEdit(text string) (edit, error) {
 	return e, nil
 }
 
-// parseLabels reads label=value,…} and gives what follows.
+// parseLabels reads label=value,…} and returns what follows.
 func parseLabels(m metric.Metric, text string) (match []string, rest string, err error) {
 	known := m.Describe().Labels
 	for {
@@ -142,7 +142,7 @@ func (e *edit) apply(s *Series) (*Series, error) {
 	return out, nil
 }
 
-// raise changes the points of a counter to another rise.
+// raise changes the points of a counter so that it rises by another amount.
 func (e *edit) raise(points []Point) error {
 	s := CounterSeries{&Series{Points: slices.Clone(points)}}
 	rise, ok := s.Increase()
@@ -155,7 +155,7 @@ func (e *edit) raise(points []Point) error {
 	for i := 1; i < len(points); i++ {
 		risen += series.Step(s.Points[i-1].Value, s.Points[i].Value)
 		part := risen / rise
-		if rise == 0 { // evenly
+		if rise == 0 { // spread it evenly
 			part = (s.Points[i].At - s.Points[0].At).Seconds() / s.Span().Seconds()
 		}
 		points[i].Value = points[0].Value + wanted*part
@@ -173,7 +173,7 @@ func (e *edit) of(v float64) float64 {
 	return e.value
 }
 
-// isWhole tells series that count, from those of seconds.
+// isWhole reports whether a series holds whole numbers: it counts, and does not measure seconds.
 func isWhole(points []Point) bool {
 	return !slices.ContainsFunc(points, func(p Point) bool { return p.Value != math.Trunc(p.Value) })
 }

@@ -32,17 +32,17 @@ const (
 	samplesFile = "samples.jsonl"
 )
 
-// Bounds on what a file may hold, so that a hostile one costs neither memory nor time. A 10 s recording of a busy host
-// is below 4 MiB; an hour of one is below 500 MiB and would be cut into several.
+// Bounds on the contents of a file, so that a hostile one costs neither memory nor time. A 10 s recording of a busy
+// host is below 4 MiB; an hour of one is below 500 MiB and would be cut into several.
 const (
 	maxMeta    = 4 << 20
 	maxSamples = 512 << 20
 	maxLine    = 16 << 20  // 100,000 series of 160 bytes
-	maxLines   = 2_000_000 // a line per collector and second: an hour has 100,000
+	maxLines   = 2_000_000 // one line per collector and second: an hour has 100,000
 	maxPoints  = 20_000_000
-	maxTxtar   = 24 << 20  // a txtar file is in memory as a whole, and once more when it is parsed
+	maxTxtar   = 24 << 20  // a txtar file is in memory as a whole, and once more while it is parsed
 	maxZip     = 512 << 20 // the file itself; it is not read as a whole
-	maxEntries = 100       // of a zip: a recording has two files, six profiles and four raw files
+	maxEntries = 100       // in a zip: a recording has two files, six profiles and four raw files
 )
 
 // ErrFormat is wrapped by every error about a file that is damaged, truncated, too new or hostile.
@@ -57,7 +57,7 @@ func Open(path string) (rec *Recording, err error) {
 	return rec, err
 }
 
-// OpenMeta reads only what is about a recording: meta.json. Its errors are those of [Open].
+// OpenMeta reads only the data about a recording: meta.json. Its errors are the same as those of [Open].
 func OpenMeta(path string) (m Meta, err error) {
 	err = within(path, func(files fs.FS) error {
 		m, err = readMeta(files, newBudget())
@@ -66,7 +66,7 @@ func OpenMeta(path string) (m Meta, err error) {
 	return m, err
 }
 
-// within gives the files of a recording to a function. Errors about the content name the path.
+// within passes the files of a recording to a function. Errors about the content name the path.
 func within(path string, read func(fs.FS) error) error {
 	err := firewall.Run("the recording", func() error { return opened(path, read) })
 	if firewall.IsFault(err) {
@@ -109,14 +109,13 @@ func opened(path string, read func(fs.FS) error) error {
 	return named(path, read(z))
 }
 
-// endOfDirectory is the signature of the record that ends a zip, and says where its directory is (APPNOTE.TXT, 4.3.16).
+// endOfDirectory is the signature of a zip's last record, which says where its directory is (APPNOTE.TXT, 4.3.16).
 const endOfDirectory = "PK\x05\x06"
 
 // maxDirectory bounds the directory of a zip: archive/zip holds all of it, with hundreds of bytes for an entry of 46.
 const maxDirectory = 1 << 20
 
-// checkDirectory bounds the directory of a zip before archive/zip reads it. The last end record in the file is the one
-// that counts.
+// checkDirectory bounds the directory of a zip before archive/zip reads it. The last end record in the file counts.
 func checkDirectory(path string, size int64) error {
 	if size > maxZip {
 		return fmt.Errorf("it is larger than %d bytes", maxZip)
@@ -136,10 +135,11 @@ func checkDirectory(path string, size int64) error {
 	}
 	entries := binary.LittleEndian.Uint16(tail[at+10:])
 	length := int64(binary.LittleEndian.Uint32(tail[at+12:]))
-	// archive/zip reads entries from here on as long as there are any, whatever their number and length are said to be.
+	// archive/zip reads entries from here on as long as there are any, whatever the record says about number and
+	// length.
 	begin := int64(binary.LittleEndian.Uint32(tail[at+16:]))
 	end := size - int64(len(tail)) + int64(at)
-	// The numbers of zip64, which stand in a record of its own, are the largest here, and so too large.
+	// A zip64 file has its numbers in a separate record. Here it has the largest values, which are too large.
 	if entries > maxEntries || length > maxDirectory || begin > end || end-begin > maxDirectory {
 		return fmt.Errorf("it has more than %d files, or a directory of more than %d bytes", maxEntries, maxDirectory)
 	}
@@ -193,7 +193,7 @@ func read(fsys fs.FS, parse profileParser) (*Recording, error) {
 	return rec, nil
 }
 
-// openRegular opens one of the files. Its kind is looked at before: opening a pipe in a directory would wait for a
+// openRegular opens one of the files. It checks the kind first: opening a pipe in a directory would wait for a
 // writer.
 func openRegular(fsys fs.FS, name string) (fs.File, error) {
 	st, err := fs.Stat(fsys, name)
@@ -226,7 +226,7 @@ func readMeta(fsys fs.FS, weight *budget) (Meta, error) {
 	if err := weight.take(metaFile, metaWeight(data)); err != nil {
 		return Meta{}, err
 	}
-	var version struct { // by itself: a newer schema may have given any other field another type
+	var version struct { // on its own: a newer schema may have given any other field another type
 		Schema int `json:"schema"`
 	}
 	if err := json.Unmarshal(data, &version); err != nil {
@@ -250,8 +250,8 @@ func readMeta(fsys fs.FS, weight *budget) (Meta, error) {
 	return m, nil
 }
 
-// line is one line of samples.jsonl: the time in seconds since the start, and per metric the rows measured then. A row
-// is the label values and then the number; no row means measured and nothing there.
+// line is one line of samples.jsonl: the time in seconds since the start, and for each metric the rows measured then.
+// A row is the label values followed by the number. Without a row, the metric was measured and there was nothing.
 type line struct {
 	T float64                      `json:"t"`
 	M map[string][]json.RawMessage `json:"m"`
@@ -302,8 +302,8 @@ func readSamples(b *Builder, r io.Reader, weight *budget) error {
 	return nil
 }
 
-// brief cuts the text of an error about foreign bytes: encoding/json quotes numbers whole, and one can be a line of
-// megabytes.
+// brief cuts the text of an error about foreign bytes: encoding/json quotes numbers whole, and one number can be a
+// line of megabytes.
 func brief(err error) string { return fmt.Sprintf("%.200s", err) }
 
 func readLine(b *Builder, data []byte) (points int, at time.Duration, err error) {
@@ -318,7 +318,7 @@ func readLine(b *Builder, data []byte) (points int, at time.Duration, err error)
 	for name, rows := range l.M {
 		m, known := metric.ByName(name)
 		if !known {
-			continue // of a newer perfdoctor with the same schema: a metric no check here knows
+			continue // from a newer perfdoctor with the same schema: a metric that no check here knows
 		}
 		if len(rows) == 0 {
 			a.None(m)
@@ -366,9 +366,9 @@ func parseRow(m metric.Metric, raw json.RawMessage) (row, error) {
 	return r, nil
 }
 
-// Bounds on a number that is not zero, either way of it. The largest that a 64-bit counter or limit of the kernel holds
-// is 2^64: fs.file-max is 2^63 by default and kernel.shmmax nearly 2^64. Sums, squares and ratios of such numbers are
-// finite.
+// Bounds on the magnitude of a number that is not zero. The largest value that a 64-bit counter or limit of the
+// kernel holds is 2^64: fs.file-max is 2^63 by default and kernel.shmmax nearly 2^64. Sums, squares and ratios of
+// such numbers are finite.
 const (
 	maxValue   = 1 << 64
 	leastValue = 1e-100
@@ -379,12 +379,12 @@ func sane(v float64) bool {
 	return v == 0 || abs >= leastValue && abs <= maxValue
 }
 
-// Save writes the recording: a zip when the path ends in .zip, else a directory. Nothing stands under the final name
-// before all of it is written and synced; an existing file or directory is an error, never overwritten. Only its owner
-// may read it, as with perf.data: even without secrets it tells much about a host.
+// Save writes the recording: a zip if the path ends in .zip, else a directory. Nothing has the final name before
+// everything is written and synced. An existing file or directory is an error and is never overwritten. Only its
+// owner may read the recording, as with perf.data: even without secrets it says much about a host.
 func (r *Recording) Save(path string) error { return r.SaveAs(path, partial.How{}) }
 
-// SaveAs is [Recording.Save], but a zip may replace a file, and what is written be given to another user.
+// SaveAs is [Recording.Save], but a zip may replace a file, and the result may be given to another user.
 func (r *Recording) SaveAs(path string, how partial.How) error {
 	var err error
 	if strings.HasSuffix(path, ".zip") {
@@ -401,7 +401,7 @@ func (r *Recording) SaveAs(path string, how partial.How) error {
 	return nil
 }
 
-// firstOf gives the first error: those after it are mostly the same full disk again.
+// firstOf returns the first error: those after it are mostly the same full disk again.
 func firstOf(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -445,7 +445,7 @@ func (r *Recording) writeAll(create func(string, func(io.Writer) error) error) e
 	return r.writeProfiles(create)
 }
 
-// writeMeasured writes what every recording has.
+// writeMeasured writes the files that every recording has.
 func (r *Recording) writeMeasured(create func(string, func(io.Writer) error) error) error {
 	if err := create(metaFile, r.WriteMeta); err != nil {
 		return err
@@ -461,7 +461,7 @@ func (r *Recording) WriteMeta(w io.Writer) error {
 	return e.Encode(r.Meta)
 }
 
-// WriteSamples writes samples.jsonl: all metrics, or only the given ones. The order is that of time, metric name and
+// WriteSamples writes samples.jsonl: all metrics, or only the given ones, in the order of time, metric name and
 // labels.
 func (r *Recording) WriteSamples(w io.Writer, only ...metric.Metric) error {
 	byTime := map[time.Duration]map[string][]string{}
@@ -533,8 +533,8 @@ func writeLine(w *bufio.Writer, t time.Duration, metrics map[string][]string) er
 	return err
 }
 
-// Cut gives the recording with only these metrics, the profiles among them, and of what is said about the collection
-// only what concerns them.
+// Cut returns the recording with only these metrics, including their profiles. From the data about the collection it
+// keeps only what concerns them.
 func (r *Recording) Cut(ms []metric.Metric) *Recording {
 	out := &Recording{Meta: r.Meta, series: map[string]*family{}, profiles: map[stacks.Event]*stacks.Profile{}}
 	out.Meta.Collectors, out.Meta.Unsupported = nil, nil
@@ -565,9 +565,9 @@ func (r *Recording) Cut(ms []metric.Metric) *Recording {
 	return out
 }
 
-// With gives the recording with what another one, made meanwhile on another host, has of these metrics. Times are moved
-// by the difference of the two wall clocks at the start; what is outside of this recording's window is left out, and so
-// is what this one has already. Points is how many numbers were added.
+// With returns the recording with the data of these metrics from another recording, made meanwhile on another host.
+// It moves times by the difference of the two wall clocks at the start. It leaves out what lies outside of this
+// recording's window, and what this recording has already. Points is how many numbers were added.
 func (r *Recording) With(other *Recording, ms ...metric.Metric) (out *Recording, points int) {
 	out = &Recording{Meta: r.Meta, series: maps.Clone(r.series), profiles: r.profiles, raws: r.raws}
 	later := other.Meta.Started.Sub(r.Meta.Started)
@@ -595,7 +595,7 @@ func (r *Recording) With(other *Recording, ms ...metric.Metric) (out *Recording,
 	return out, points
 }
 
-// copyWithin adds a family's points, moved in time, that are between 0 and the end, and gives how many.
+// copyWithin adds a family's points, moved in time, that lie between 0 and the end, and returns how many.
 func (b *Builder) copyWithin(f *family, move time.Duration, end float64) int {
 	if f == nil {
 		return 0

@@ -10,20 +10,20 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// A Gap is what one collector has not seen of the window.
+// A Gap is what one collector missed of the window.
 type Gap struct {
 	Collector string
 	Lost      int // rounds of sampling without a reading
-	Rounds    int // of how many
+	Rounds    int // out of this many
 }
 
-// maxRounds bounds the rounds of a recording that are looked at: a foreign one may claim any duration.
+// maxRounds bounds the rounds of a recording to examine: a foreign recording may claim any duration.
 const maxRounds = 1e6
 
-// Gaps gives the collectors of these metrics that lost samples, which their times tell: each reads in each interval of
-// the recording, or at a pace of its own that is some of these. One with less than three quarters of its samples has
-// no pace: it reads at the ends of the window, or began late, and is not judged. Rounds that were skipped to stay
-// within the budget are not lost: nobody sampled then, whatever the host did.
+// Gaps returns the collectors of these metrics that lost samples, judged by the times of their samples. Each reads in
+// each interval of the recording, or at its own pace, a multiple of that. A collector with less than three quarters
+// of its samples has no pace: it reads at the ends of the window, or began late, and is not judged. Rounds that were
+// skipped to stay within the budget are not lost: nobody sampled then, whatever the host did.
 func (r *Recording) Gaps(ms []metric.Metric) []Gap {
 	if !(r.Meta.Interval > 0) || r.Meta.Duration > maxRounds*r.Meta.Interval {
 		return nil
@@ -35,7 +35,7 @@ func (r *Recording) Gaps(ms []metric.Metric) []Gap {
 		if !provides(c, ms) {
 			continue
 		}
-		var read []Point // the rounds in which it read, as their times
+		var read []Point // the rounds in which the collector read, as times
 		for _, at := range r.samplesOf(c) {
 			read = append(read, Point{At: time.Duration(round(at))})
 		}
@@ -49,7 +49,7 @@ func (r *Recording) Gaps(ms []metric.Metric) []Gap {
 	return out
 }
 
-// skipped is how many rounds were skipped that are not among these.
+// skipped returns how many rounds were skipped that are not among these.
 func (r *Recording) skipped(read []Point) float64 {
 	rounds := map[time.Duration]bool{}
 	for _, at := range r.Meta.Cost.Skipped {
@@ -61,7 +61,7 @@ func (r *Recording) skipped(read []Point) float64 {
 	return float64(len(rounds))
 }
 
-// samplesOf gives the times at which a collector read anything.
+// samplesOf returns the times at which a collector read anything.
 func (r *Recording) samplesOf(c CollectorStatus) []time.Duration {
 	var out []time.Duration
 	for _, name := range c.Metrics {
@@ -73,8 +73,8 @@ func (r *Recording) samplesOf(c CollectorStatus) []time.Duration {
 	return slices.Compact(out)
 }
 
-// WithoutSample gives the recording without the nth sample of a collector, from 0, as if that had been lost, and nil
-// where it has fewer.
+// WithoutSample returns the recording without the nth sample of a collector, from 0, as if that had been lost, or nil
+// if there are fewer.
 func (r *Recording) WithoutSample(c CollectorStatus, n int) *Recording {
 	times := r.samplesOf(c)
 	if n >= len(times) {
@@ -91,7 +91,7 @@ func (r *Recording) WithoutSample(c CollectorStatus, n int) *Recording {
 	return out
 }
 
-// without gives nil for a family that was read at no other time.
+// without returns nil for a family that was read at no other time.
 func (f *family) without(at time.Duration) *family {
 	if f == nil {
 		return nil
@@ -111,7 +111,7 @@ func (f *family) without(at time.Duration) *family {
 	return out
 }
 
-// Lost reports whether no reading of a metric is left, though its collector worked and said nothing against it.
+// Lost reports whether no reading of a metric is left, although its collector worked and reported no problem with it.
 func (r *Recording) Lost(m metric.Metric) bool {
 	name := m.Describe().Name
 	if r.Recorded(m) || slices.ContainsFunc(r.Meta.Unsupported, func(u Missing) bool { return u.Metric == name }) {

@@ -14,14 +14,14 @@ import (
 
 // A Part is one of the recordings that [Join] puts together.
 type Part struct {
-	At        time.Duration // when it began, after the first one did
+	At        time.Duration // when it began, after the beginning of the first
 	Recording *Recording
 }
 
-// Join makes one recording of parts, at least one, that are of the same target and follow each other in the order of
-// time. Two windows may share the reading between them, which is left out of the second. A fact that each part read
-// once, with the same answer, stands once. Profiles of one event add up. A collector has the state of the last part;
-// parts in which it did not work, while it did in others, are its loss.
+// Join makes one recording from parts of the same target in the order of time. There must be at least one part. If
+// two windows share the reading between them, the second's is left out. A fact that each part read once, with the
+// same answer, appears once. Profiles of one event add up. A collector has the status of the last part. Parts in
+// which it did not work, although it did in others, are its loss.
 func Join(parts ...Part) *Recording {
 	j := &joiner{
 		parts: parts, out: &Recording{Meta: joinedMeta(parts), series: map[string]*family{}},
@@ -33,7 +33,7 @@ func Join(parts ...Part) *Recording {
 			names[name] = true
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) { // sorted, so that a bound refuses the same in each run
+	for _, name := range slices.Sorted(maps.Keys(names)) { // sorted, so that a bound refuses the same names in each run
 		j.out.series[name] = j.family(name)
 	}
 	j.out.profiles, j.out.raws = joinedProfiles(parts), joinedRaws(parts)
@@ -50,11 +50,11 @@ func Join(parts ...Part) *Recording {
 type joiner struct {
 	parts   []Part
 	out     *Recording
-	series  int            // there are so far
+	series  int            // number so far
 	refused map[string]int // numbers past the bound of series, by metric
 }
 
-// joinedMeta is what is said about the whole, but for its collectors.
+// joinedMeta returns the data about the whole, except for its collectors.
 func joinedMeta(parts []Part) Meta {
 	last := parts[len(parts)-1]
 	m := last.Recording.Meta // the target as it was last: a command's line or a user may have changed
@@ -91,16 +91,16 @@ func (j *joiner) family(name string) *family {
 	return out
 }
 
-// sameReading is how far apart the times of one reading that two windows share may be: the beginnings of both are known
-// to the millisecond.
+// sameReading is how far apart two windows may put the times of a reading that they share: the beginnings of both are
+// known to the millisecond.
 const sameReading = 2 * time.Millisecond
 
-// add puts the readings of one part behind those of the parts before it.
+// add appends the readings of one part to those of the parts before it.
 func (j *joiner) add(to, from *family, at time.Duration) {
 	at = at.Truncate(time.Microsecond)
 	if from.metric.Describe().OverWindow && at > 0 {
-		// Of no time the sum is nothing: its next reading is of the time since then. The window before may end while
-		// this one has begun.
+		// The sum over no time is nothing: the next reading covers the time from here. The window before may end
+		// after this one has begun.
 		to.marks = append(to.marks, max(at, to.last()))
 	}
 	for _, t := range from.marks {
@@ -129,7 +129,7 @@ func (j *joiner) add(to, from *family, at time.Duration) {
 	}
 }
 
-// isFact tells whether each part that has the metric read it once, at its beginning, with the same answer.
+// isFact reports whether each part that has the metric read it once, at its beginning, with the same answer.
 func (j *joiner) isFact(name string) bool {
 	var before *family
 	for _, p := range j.parts {
@@ -146,7 +146,7 @@ func (j *joiner) isFact(name string) bool {
 	return true
 }
 
-// sameAs compares two families that were read once each.
+// sameAs reports whether two families that were read once each are equal.
 func (f *family) sameAs(other *family) bool {
 	return len(f.marks) == len(other.marks) && slices.EqualFunc(f.list, other.list, func(x, y *Series) bool {
 		return slices.Equal(x.Labels, y.Labels) && len(x.Points) == len(y.Points) &&
@@ -186,8 +186,8 @@ func (j *joiner) collectors() []CollectorStatus {
 	return out
 }
 
-// addStatus adds what a collector did in a further part to the list. Of each kind of loss the worst part's stays, as of
-// samples in one window: the same destinations are past the bound in all of them.
+// addStatus adds what a collector did in another part to the list. For each kind of loss it keeps the worst part's
+// count, as for samples in one window: the same destinations are past the bound in all of them.
 func addStatus(list []CollectorStatus, c CollectorStatus) []CollectorStatus {
 	i := slices.IndexFunc(list, func(x CollectorStatus) bool { return x.Name == c.Name })
 	if i < 0 {
@@ -211,7 +211,7 @@ func addStatus(list []CollectorStatus, c CollectorStatus) []CollectorStatus {
 	return list
 }
 
-// missing is what no part could measure, for the latest reason.
+// missing lists what no part could measure, with the latest reason.
 func (j *joiner) missing() []Missing {
 	var out []Missing
 	for _, p := range j.parts {
@@ -230,8 +230,8 @@ func (j *joiner) missing() []Missing {
 	return out
 }
 
-// joinedProfiles adds up the profiles of each event. The time that one covers is that of all its parts together,
-// without what lies between.
+// joinedProfiles adds up the profiles of each event. A sum covers the time of all its parts together, without the
+// gaps between them.
 func joinedProfiles(parts []Part) map[stacks.Event]*stacks.Profile {
 	var out map[stacks.Event]*stacks.Profile
 	for _, e := range stacks.Events() {
@@ -251,7 +251,7 @@ func joinedProfiles(parts []Part) map[stacks.Event]*stacks.Profile {
 	return out
 }
 
-// appended gives both profiles as one. Where their values cannot be compared, those of the second are lost.
+// appended merges two profiles into one. If their values cannot be compared, the second's are lost.
 func appended(first, second *stacks.Profile) *stacks.Profile {
 	if first == nil {
 		return second
@@ -283,7 +283,7 @@ func joinedRaws(parts []Part) []rawFile {
 	return out[max(0, len(out)-maxRaws):]
 }
 
-// summed gives a series of sums over the window as one of the whole recording, which may be of several windows.
+// summed turns a series of sums over several windows into one sum over the whole recording.
 func summed(s *Series) *Series {
 	if len(s.Points) < 2 || !s.Metric.Describe().OverWindow {
 		return s
@@ -295,7 +295,7 @@ func summed(s *Series) *Series {
 	return &Series{Metric: s.Metric, Labels: s.Labels, Points: []Point{all}}
 }
 
-// readings gives the times at which anything of the family was read, in order.
+// readings returns the times at which anything of the family was read, in order.
 func (f *family) readings() []time.Duration {
 	out := slices.Clone(f.marks)
 	for _, s := range f.list {
@@ -307,7 +307,7 @@ func (f *family) readings() []time.Duration {
 	return slices.Compact(out)
 }
 
-// last gives the time of the latest reading, 0 without any.
+// last returns the time of the latest reading, or 0 if there is none.
 func (f *family) last() time.Duration {
 	at := time.Duration(0)
 	if n := len(f.marks); n > 0 {
@@ -319,7 +319,7 @@ func (f *family) last() time.Duration {
 	return at
 }
 
-// covered gives which readings of sums over a window are of nothing but this time: each is of the time since the one
+// covered returns the readings of sums over a window that cover only this time: each covers the time since the one
 // before.
 func (f *family) covered(from, to time.Duration) map[time.Duration]bool {
 	out := map[time.Duration]bool{}
@@ -333,7 +333,7 @@ func (f *family) covered(from, to time.Duration) map[time.Duration]bool {
 	return out
 }
 
-// Late gives how much after the end of its window the last reading was taken, 0 if it was not.
+// Late returns how long after the end of its window the last reading was taken, or 0 if it was not late.
 func (r *Recording) Late() time.Duration {
 	late := time.Duration(0)
 	for _, f := range r.series {
@@ -349,11 +349,11 @@ func (r *Recording) Late() time.Duration {
 
 // Size estimates the memory of the recording, in bytes.
 func (r *Recording) Size() int64 {
-	// A series is itself, its place in a list, and the headers of its labels. Of a live host's 650 series with a
-	// profile it gives 1.0 of what the heap has, of one with longer series 0.8.
+	// A series is itself, its place in a list, and the headers of its labels. For a live host's 650 series with a
+	// profile this yields 1.0 of the heap, for a host with longer series 0.8.
 	const (
 		perSeries, perLabel, perPoint = 200, 16, 16
-		// of a profile: with a stack of some ten calls, and a name of sixty bytes
+		// for a profile: with a stack of some ten calls, and a name of sixty bytes
 		perSample, perFrame = 120, 100
 	)
 	n := int64(0)
@@ -375,39 +375,39 @@ func (r *Recording) Size() int64 {
 	return n
 }
 
-// An Incident is why a flight recorder kept a recording: which finding began, and in which part of the recording it
-// held.
+// An Incident is why a flight recorder kept a recording: the finding that began, and the part of the recording in
+// which it held.
 type Incident struct {
 	From float64 `json:"from_seconds"` // since the recording began
 	To   float64 `json:"to_seconds"`
-	// how much after To the last readings were taken that belong to it
+	// how long after To the last readings that belong to it were taken
 	Late     float64  `json:"late_seconds,omitempty"`
 	Check    string   `json:"check"`
 	Subject  string   `json:"subject"`
 	Severity string   `json:"severity"`
 	Summary  string   `json:"summary"`
-	Others   []string `json:"others,omitempty"` // further findings that began meanwhile: check and subject
+	Others   []string `json:"others,omitempty"` // further findings that began in the meantime: check and subject
 
-	// Recorded is the length of the whole recording, in a part of it that [Recording.AtIncident] gives.
+	// Recorded is the length of the whole recording, in the part that [Recording.AtIncident] returns.
 	Recorded float64 `json:"recorded_seconds,omitempty"`
 
-	// Windows are the beginnings of the windows that the recording was joined from, and Timeline what the checks said
-	// of each, as it was recorded: oldest first, in seconds since the recording began.
+	// Windows are the beginnings of the windows from which the recording was joined. Timeline is what the checks said
+	// about each, as it was recorded. Both are oldest first, in seconds since the recording began.
 	Windows  []float64      `json:"windows,omitempty"`
 	Timeline []IncidentSpan `json:"timeline,omitempty"`
 }
 
-// An IncidentSpan is a finding at warning or above in windows that follow each other.
+// An IncidentSpan is a finding at warning or above in consecutive windows.
 type IncidentSpan struct {
 	From     float64 `json:"from_seconds"`
 	To       float64 `json:"to_seconds"`
 	Check    string  `json:"check"`
 	Subject  string  `json:"subject"`
 	Severity string  `json:"severity"` // the worst
-	Summary  string  `json:"summary"`  // of then
+	Summary  string  `json:"summary"`  // as it was then
 }
 
-// since gives the same with times that count from a later moment.
+// since returns the incident with times that count from a later moment.
 func (i *Incident) since(later float64) *Incident {
 	out := *i
 	out.Windows, out.Timeline = slices.Clone(i.Windows), slices.Clone(i.Timeline)
@@ -421,12 +421,12 @@ func (i *Incident) since(later float64) *Incident {
 	return &out
 }
 
-// WithMeta gives the recording with other words about it. A recording itself is not changed once it is built.
+// WithMeta returns the recording with other data about it. A recording itself never changes once it is built.
 func (r *Recording) WithMeta(m Meta) *Recording {
 	return &Recording{Meta: stored(m), series: r.series, profiles: r.profiles, raws: r.raws}
 }
 
-// WithIncident gives the recording with this incident noted, within its bounds.
+// WithIncident returns the recording with this incident noted, within its bounds.
 func (r *Recording) WithIncident(i Incident) *Recording {
 	i.From = max(0, i.From)
 	i.To = min(i.To, r.Meta.Duration)
@@ -435,8 +435,8 @@ func (r *Recording) WithIncident(i Incident) *Recording {
 	return r.WithMeta(m)
 }
 
-// AtIncident gives the part of the recording in which the incident lasted, and all of one without any. Profiles stay
-// whole: the recorder keeps those of the incident alone.
+// AtIncident returns the part of the recording in which the incident lasted, or all of it if there is no incident.
+// Profiles stay whole: the recorder keeps only the incident's.
 func (r *Recording) AtIncident() *Recording {
 	i := r.Meta.Incident
 	if i == nil || i.To <= i.From {
@@ -458,11 +458,11 @@ func (r *Recording) AtIncident() *Recording {
 	return out
 }
 
-// seconds rounds to the microseconds in which points stand.
+// seconds rounds to microseconds, the resolution of points.
 func seconds(n float64) time.Duration { return time.Duration(math.Round(n*1e6)) * time.Microsecond }
 
-// WithProfiles gives the recording with the profiles that another one, of a process of its target, has, and what is
-// said of the collectors of that one. At is when that began, since this one did.
+// WithProfiles returns the recording with the profiles of another one, of a process of its target, and with the
+// status of that one's collectors. At is when the other began, since this one did.
 func (r *Recording) WithProfiles(at time.Duration, other *Recording) *Recording {
 	out := &Recording{
 		Meta: r.Meta, series: maps.Clone(r.series), profiles: maps.Clone(r.profiles),
@@ -493,8 +493,8 @@ func (r *Recording) WithProfiles(at time.Duration, other *Recording) *Recording 
 	return out
 }
 
-// WithSeries gives the recording with those series of another one, of the same time, that keep wants, of metrics of
-// which it has nothing itself. Sums over the window become what they would be in a window as long as this one.
+// WithSeries returns the recording with the series of another one, of the same time, that keep accepts. It takes only
+// metrics for which this one has nothing. Sums over the window are scaled to a window as long as this one.
 func (r *Recording) WithSeries(other *Recording, list []metric.Metric, keep func(*Series) bool) *Recording {
 	out := r.WithMeta(r.Meta)
 	out.series = maps.Clone(r.series)
@@ -526,7 +526,7 @@ func (r *Recording) WithSeries(other *Recording, list []metric.Metric, keep func
 	return out
 }
 
-// WithoutProfiles gives the recording without its profiles, as if there had been no profiler.
+// WithoutProfiles returns the recording without its profiles, as if there had been no profiler.
 func (r *Recording) WithoutProfiles() *Recording {
 	out := &Recording{Meta: r.Meta, series: maps.Clone(r.series)}
 	for e := range r.profiles {

@@ -8,21 +8,21 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// redactName takes secrets out of the name of a process or thread, which a program may set to anything.
+// redactName removes secrets from the name of a process or thread, which a program may set to anything.
 func redactName(name string) string {
-	const shortest = 16 // of tokens known by their form; a shorter name has a secret only behind a separator
+	const shortest = 16 // of tokens known by their form; a shorter name can hold a secret only behind a separator
 	if len(name) < shortest && !strings.ContainsAny(name, "=: ") {
 		return name
 	}
 	return redactText(name)
 }
 
-// isName tells the labels that programs fill with names of their own.
+// isName reports whether programs fill a label with names of their own.
 func isName(label string) bool {
 	return slices.Contains([]string{"comm", "waker_comm", "thread", "holder"}, label)
 }
 
-// redactNames takes secrets out of those of a metric's labels that are names.
+// redactNames removes secrets from the labels of a metric that hold names.
 func (a *Appender) redactNames(m metric.Metric, labels []string) {
 	for i, l := range m.Describe().Labels {
 		if isName(l) {
@@ -31,7 +31,7 @@ func (a *Appender) redactNames(m metric.Metric, labels []string) {
 	}
 }
 
-// redactName remembers what a name became: one sample has each process's some twenty times.
+// redactName caches redacted names: one sample has the name of each process some twenty times.
 func (a *Appender) redactName(name string) string {
 	safe, ok := a.names[name]
 	if !ok {
@@ -44,8 +44,8 @@ func (a *Appender) redactName(name string) string {
 	return safe
 }
 
-// withoutSecrets gives the profile with its threads' names redacted, and whether any was. It leaves the caller's
-// profile as it was.
+// withoutSecrets returns the profile with its threads' names redacted, and whether any was redacted. It leaves the
+// caller's profile unchanged.
 func withoutSecrets(p *stacks.Profile) (own *stacks.Profile, redacted bool) {
 	clone := *p
 	clone.Threads = slices.Clone(p.Threads)

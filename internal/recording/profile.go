@@ -17,7 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Profiles are files of their own, so that they open in the tools people have: pprof for a recording, folded text for a
+// Profiles are separate files, so that they open in the tools people have: pprof for a recording, folded text for a
 // test case.
 const (
 	profileDir = "profiles/"
@@ -25,8 +25,8 @@ const (
 	textEnd    = ".txt"
 )
 
-// Bounds on what stands below profiles/. A profile in text is at most some ten times its pprof form, which has a bound
-// of its own; 10 s of a JVM with 64 busy threads are a raw file of 4 MiB.
+// Bounds on the files below profiles/. A profile in text is at most some ten times its pprof form, which has its own
+// bound; 10 s of a JVM with 64 busy threads are a raw file of 4 MiB.
 const (
 	maxProfile = 64 << 20
 	maxRaw     = 32 << 20
@@ -34,7 +34,7 @@ const (
 	textGrowth = 6 // a frame of five bytes, ";a_[n]", is a number of eight in a stack, twice while it is read
 )
 
-// profileMetric gives the metric that says a profile of the event is there.
+// profileMetric returns the metric that says that there is a profile of the event.
 func profileMetric(e stacks.Event) *metric.Gauge {
 	return map[stacks.Event]*metric.Gauge{
 		stacks.CPU: metric.CPUProfileSamples, stacks.HostCPU: metric.HostCPUProfileSamples,
@@ -55,11 +55,11 @@ type rawFile struct {
 }
 
 // Profile appends what was sampled of one event over the window, and the number of its samples as that event's metric
-// ([metric.CPUProfileSamples] and its like). A recording holds one profile of an event: that of a second profiler is
-// counted as lost. Like [Appender.Counter] it panics when the profile is not valid.
+// ([metric.CPUProfileSamples] and its like). A recording holds one profile of an event; a second profiler's is
+// counted as lost. Like [Appender.Counter] it panics if the profile is not valid.
 func (a *Appender) Profile(p *stacks.Profile) {
 	plain, redacted := withoutSecrets(p)
-	own, err := stacks.Merge(plain) // the canonical form, which is what reading it back gives
+	own, err := stacks.Merge(plain) // the canonical form, as a file would return it
 	if err != nil {
 		panic(fmt.Sprintf("recording: %v", err))
 	}
@@ -67,13 +67,13 @@ func (a *Appender) Profile(p *stacks.Profile) {
 	a.profiles = append(a.profiles, own)
 }
 
-// rawName is what a raw file may be called: nothing that leads out of its directory.
+// rawName matches the names that a raw file may have: nothing that leads out of its directory.
 var rawName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,60}$`)
 
-// File keeps the raw output of a profiler, such as jvm.jfr, below profiles/ for other tools: checks do not read it, and
-// reading a recording does not load it. One that is too large is left out and counted as lost, and so is one beside a
-// profile in which the name of a thread was redacted. The caller must know that it holds no other secrets. A name that
-// is no plain file name, or a profile's, is a collector's bug and panics.
+// File keeps the raw output of a profiler, such as jvm.jfr, below profiles/ for other tools: checks do not read it,
+// and reading a recording does not load it. A file that is too large is left out and counted as lost. So is a file
+// beside a profile in which the name of a thread was redacted. The caller must know that it holds no other secrets. A
+// name that is no plain file name, or a profile's, is a collector's bug and panics.
 func (a *Appender) File(name string, content []byte) {
 	if !rawName.MatchString(name) || strings.HasSuffix(name, pprofEnd) || strings.HasSuffix(name, textEnd) {
 		panic(fmt.Sprintf("recording: %q is no name for a raw file", name))
@@ -86,7 +86,7 @@ func (a *Appender) File(name string, content []byte) {
 	a.raws = append(a.raws, rawFile{name, slices.Clone(content)})
 }
 
-// commitProfiles is the part of [Appender.Commit] about profiles and raw files.
+// commitProfiles is the part of [Appender.Commit] for profiles and raw files.
 func (a *Appender) commitProfiles() {
 	for _, p := range a.profiles {
 		total := p.Total()
@@ -116,16 +116,16 @@ func (a *Appender) commitProfiles() {
 	}
 }
 
-// Profile gives what was sampled of an event, as the profiler gave it ([stacks.Profile.Clean] prepares it for ranking).
-// It is not to be changed. ok is false when there is none; a check that needs one lists the event's metric in its
-// Needs.
+// Profile returns what was sampled of an event, as the profiler delivered it ([stacks.Profile.Clean] prepares it for
+// ranking). The caller must not change it. ok is false if there is none; a check that needs a profile lists the
+// event's metric in its Needs.
 func (r *Recording) Profile(e stacks.Event) (p *stacks.Profile, ok bool) {
 	p, ok = r.profiles[e]
 	return p, ok
 }
 
-// Ranked gives the profile as it should be ranked ([stacks.Profile.Clean]), made once however many checks ask. ok as in
-// [Recording.Profile]. It is not to be changed.
+// Ranked returns the profile as it should be ranked ([stacks.Profile.Clean]), made once however many checks ask. ok
+// is as in [Recording.Profile]. The caller must not change it.
 func (r *Recording) Ranked(e stacks.Event) (p *stacks.Profile, ok bool) {
 	r.ranking.Lock()
 	defer r.ranking.Unlock()
@@ -143,8 +143,8 @@ func (r *Recording) Ranked(e stacks.Event) (p *stacks.Profile, ok bool) {
 	return r.ranked[e], true
 }
 
-// Once gives what is computed of a recording, under a name of its own: once, however many checks ask. Neither the
-// recording nor the result is to be changed after that.
+// Once returns the result of compute about a recording, under a name. It computes it once, however many checks ask.
+// Neither the recording nor the result may change after that.
 func Once[T any](r *Recording, name string, compute func() T) T {
 	r.computing.Lock()
 	again, ok := r.computed[name].(func() T)
@@ -155,12 +155,13 @@ func Once[T any](r *Recording, name string, compute func() T) T {
 		again = sync.OnceValue(compute)
 		r.computed[name] = again
 	}
-	r.computing.Unlock() // what computes may ask for more
+	r.computing.Unlock() // compute may call Once
 	return again()
 }
 
-// RankAll prepares the profiles for ranking and gives up what profilers gave, of a recording that is only looked at:
-// both together would take twice the memory. That of all CPUs is kept, as some checks look at its interrupts.
+// RankAll prepares the profiles for ranking and drops the profilers' originals, in a recording that is only viewed:
+// both together would take twice the memory. It keeps the original of all CPUs, because some checks look at its
+// interrupts.
 func (r *Recording) RankAll() {
 	for e := range r.profiles {
 		if e == stacks.HostCPU {
@@ -172,7 +173,7 @@ func (r *Recording) RankAll() {
 	}
 }
 
-// writeProfiles is the part of Save about profiles and raw files.
+// writeProfiles is the part of Save for profiles and raw files.
 func (r *Recording) writeProfiles(create func(string, func(io.Writer) error) error) error {
 	for _, e := range stacks.Events() {
 		if p := r.profiles[e]; p != nil {
@@ -193,10 +194,10 @@ func (r *Recording) writeProfiles(create func(string, func(io.Writer) error) err
 	return nil
 }
 
-// profileParser reads a profile within so many bytes of memory.
+// profileParser reads a profile within that many bytes of memory.
 type profileParser func(r io.Reader, memory int) (*stacks.Profile, error)
 
-// lose takes a metric out of the recording as one that was not measured.
+// lose removes a metric from the recording, as one that was not measured.
 func (r *Recording) lose(m metric.Metric, why error) {
 	name := m.Describe().Name
 	delete(r.series, name)
@@ -226,7 +227,7 @@ func (r *Recording) readProfiles(fsys fs.FS, b *budget, parse profileParser) err
 	for _, e := range stacks.Events() {
 		m := profileMetric(e)
 		p, err := readProfile(fsys, e, b, parse)
-		if firewall.IsFault(err) { // a mistake of ours costs this profile
+		if firewall.IsFault(err) { // our own mistake costs this profile
 			r.lose(m, err)
 			continue
 		}
@@ -246,7 +247,7 @@ func (r *Recording) readProfiles(fsys fs.FS, b *budget, parse profileParser) err
 	return nil
 }
 
-// readProfile reads the profile of an event in either form; nil when there is none.
+// readProfile reads the profile of an event in either form. It returns nil if there is none.
 func readProfile(fsys fs.FS, e stacks.Event, b *budget, parsePprof profileParser) (*stacks.Profile, error) {
 	binary, text := profileDir+string(e)+pprofEnd, profileDir+string(e)+textEnd
 	_, noBinary := fs.Stat(fsys, binary)
@@ -293,8 +294,8 @@ func parseText(r io.Reader, memory int) (*stacks.Profile, error) {
 	return stacks.ParseText(text)
 }
 
-// WriteTxtar writes the recording as a txtar file, in which people read and edit it: profiles are text there, and
-// raw files are left out. The comment stands above.
+// WriteTxtar writes the recording as a txtar file, for people to read and edit: profiles are text there, and raw
+// files are left out. The comment comes first.
 func (r *Recording) WriteTxtar(w io.Writer, comment string) error {
 	ar := &txtar.Archive{Comment: []byte(comment + "\n")}
 	add := func(name string, write func(io.Writer) error) error {

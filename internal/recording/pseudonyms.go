@@ -11,16 +11,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Redaction tells that names in the recording are pseudonyms.
+// Redaction says that names in the recording are pseudonyms.
 type Redaction struct {
-	// tells keys apart: with the same one the same name has the same pseudonym
+	// identifies the key: with the same key the same name has the same pseudonym
 	Key     string   `json:"key"`
 	LeftOut []string `json:"left_out,omitempty"` // files that may hold names or secrets
 }
 
-// Redacted gives the recording with pseudonyms in place of the names of hosts, addresses, users, files, control groups
-// and containers. Raw files of profilers are left out: nobody has looked for what is in them. Numbers, times, and what
-// the checks go by stay as they were.
+// Redacted returns the recording with pseudonyms in place of the names of hosts, addresses, users, files, control
+// groups and containers. It leaves out raw files of profilers: nobody has checked what they contain. Numbers, times,
+// and what the checks depend on stay as they were.
 func (r *Recording) Redacted(n *redact.Names) (*Recording, error) {
 	if r.Meta.Redacted != nil {
 		return nil, fmt.Errorf("the recording is redacted already: it has no names to replace")
@@ -93,8 +93,8 @@ func redactTarget(t Target, n *redact.Names) Target {
 	return t
 }
 
-// redactions says what becomes of the values of a label. A test wants every label to be here: a new one is thought
-// about.
+// redactions says what happens to the values of a label. A test requires every label to be here, so that a new one is
+// thought about.
 var redactions = map[string]func(*redact.Names, string) string{
 	"destination": (*redact.Names).Endpoint, "endpoint": (*redact.Names).Endpoint, "source": (*redact.Names).Endpoint,
 	"listener": (*redact.Names).Endpoint, "peer": (*redact.Names).Endpoint,
@@ -135,7 +135,7 @@ func table(n *redact.Names, s string) string { return n.Word("table", s) }
 
 func function(n *redact.Names, s string) string { return n.Word("function", s) }
 
-// statement leaves the first word of a statement, "UPDATE": the others name tables and columns.
+// statement keeps the first word of a statement, "UPDATE": the others name tables and columns.
 func statement(n *redact.Names, s string) string {
 	rest := strings.TrimLeft(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 	return strings.TrimSpace(s[:len(s)-len(rest)] + " " + n.Word("statement", strings.TrimSpace(rest)))
@@ -162,7 +162,7 @@ func (f *family) redacted(n *redact.Names, devices map[string]string) *family {
 	return out
 }
 
-// renamedDevices gives the new names of the devices that get one.
+// renamedDevices returns the new names of the devices that get one.
 func (r *Recording) renamedDevices(n *redact.Names) map[string]string {
 	out := map[string]string{}
 	for _, f := range r.series {
@@ -179,7 +179,8 @@ func (r *Recording) renamedDevices(n *redact.Names) map[string]string {
 	return out
 }
 
-// lineOf gives the name of an interrupt's line, which a driver makes of its device's ("acme0-TxRx-3") or of its own.
+// lineOf returns the name of an interrupt's line. A driver derives it from its device's name ("acme0-TxRx-3") or from
+// its own.
 func lineOf(line string, devices map[string]string) string {
 	for _, name := range slices.SortedFunc(maps.Keys(devices), func(a, b string) int { return len(b) - len(a) }) {
 		if strings.Contains(line, name) {
@@ -203,7 +204,7 @@ func (r *Recording) redactProfiles(from *Recording, n *redact.Names) error {
 		for i := range own.Samples {
 			own.Samples[i].Class = n.Wait(own.Samples[i].Class)
 		}
-		merged, err := stacks.Merge(&own) // the canonical order is that of the new names
+		merged, err := stacks.Merge(&own) // the canonical order depends on the new names
 		if err != nil {
 			return err
 		}

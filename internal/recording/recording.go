@@ -23,18 +23,18 @@ const SchemaVersion = 1
 // Status is how a collector fared.
 type Status string
 
-// The ways a collector can end. Unsupported (the kernel lacks it), Denied (this user may not) and Failed (it broke) are
-// told apart because they have different ways out.
+// The ways a collector can end. Unsupported (the kernel lacks it), Denied (this user may not) and Failed (it broke)
+// differ because their remedies differ.
 const (
 	StatusOK          Status = "ok"
 	StatusUnsupported Status = "unsupported"
 	StatusDenied      Status = "denied"
 	StatusFailed      Status = "failed"
 	StatusTimeout     Status = "timeout"
-	StatusBudget      Status = "over budget" // it was given up, as perfdoctor used more CPU time than it may
+	StatusBudget      Status = "over budget" // it was given up, because perfdoctor used more CPU time than it may
 )
 
-// Meta is all about a recording but its samples; it is stored as meta.json.
+// Meta is all data about a recording except its samples. It is stored as meta.json.
 type Meta struct {
 	Schema      int               `json:"schema"`
 	Version     string            `json:"perfdoctor"`            // version that recorded it
@@ -61,7 +61,7 @@ type Target struct {
 	User      string   `json:"user,omitempty"`
 	Container string   `json:"container,omitempty"`
 	Cgroup    string   `json:"cgroup,omitempty"`
-	OwnNetNS  bool     `json:"own_network_namespace"` // it has a network namespace other than perfdoctor's
+	OwnNetNS  bool     `json:"own_network_namespace"` // its network namespace is not perfdoctor's
 	// why it did nothing when the collection began or ended: stopped, or frozen
 	Halted      string `json:"halted,omitempty"`
 	ExitStatus  string `json:"exit_status,omitempty"`  // of a command perfdoctor started
@@ -86,7 +86,7 @@ type CollectorStatus struct {
 type Loss struct {
 	What  string `json:"what"`
 	Count int    `json:"count"`
-	// PerSample says that each sample has lost other data, so that the counts of samples add up.
+	// PerSample says that each sample has lost different data, so the counts of samples add up.
 	PerSample bool `json:"-"`
 }
 
@@ -113,14 +113,14 @@ type Cost struct {
 	Skipped []float64 `json:"skipped_seconds,omitempty"`
 }
 
-// GivenUp is a step that was taken because perfdoctor used more CPU time than it may.
+// GivenUp is a step that perfdoctor took because it used more CPU time than it may.
 type GivenUp struct {
 	At   float64 `json:"at_seconds"` // since the recording began
 	What string  `json:"what"`
 	Why  string  `json:"why"`
 }
 
-// Text says it in a sentence.
+// Text returns it as a sentence.
 func (g GivenUp) Text() string { return fmt.Sprintf("%s, after %.1f s: %s", g.What, g.At, g.Why) }
 
 // A Point is one measured number.
@@ -133,7 +133,7 @@ type Series struct {
 	Points []Point
 }
 
-// Label gives the value of a label by its name, empty when the metric has no such label.
+// Label returns the value of a label by its name. It is empty if the metric has no such label.
 func (s *Series) Label(name string) string {
 	if i := slices.Index(s.Metric.Describe().Labels, name); i >= 0 && i < len(s.Labels) {
 		return s.Labels[i]
@@ -141,29 +141,29 @@ func (s *Series) Label(name string) string {
 	return ""
 }
 
-// Span gives the time between the first and the last point.
+// Span returns the time between the first and the last point.
 func (s *Series) Span() time.Duration { return series.Span(s.Points) }
 
 // CounterSeries is a series that only rises.
 type CounterSeries struct{ *Series }
 
-// Increase gives how much the counter rose over the window, in its raw unit, as [series.Rise] does.
+// Increase returns how much the counter rose over the window, in its raw unit, as [series.Rise] does.
 func (s CounterSeries) Increase() (n float64, ok bool) { return series.Rise(s.Points) }
 
-// Rate gives the increase per second, as [series.Rate] does.
+// Rate returns the increase per second, as [series.Rate] does.
 func (s CounterSeries) Rate() (perSecond float64, ok bool) { return series.Rate(s.Points) }
 
-// GaugeSeries is a series that goes up and down. A gauge of a bounded list (such as sockets of a destination) may miss
-// points: it was then not among the largest, or zero.
+// GaugeSeries is a series that goes up and down. A gauge of a bounded list (such as sockets of a destination) may
+// lack points: it was then not among the largest, or was zero.
 type GaugeSeries struct{ *Series }
 
-// First gives the oldest value. It and the others are over the points there are; a series has at least one.
+// First returns the oldest value. It and the others use the points that exist; a series has at least one.
 func (s GaugeSeries) First() float64 { return s.Points[0].Value }
 
-// Last gives the newest value.
+// Last returns the newest value.
 func (s GaugeSeries) Last() float64 { return s.Points[len(s.Points)-1].Value }
 
-// Max gives the greatest value.
+// Max returns the greatest value.
 func (s GaugeSeries) Max() float64 {
 	m := s.Points[0].Value
 	for _, p := range s.Points {
@@ -172,7 +172,7 @@ func (s GaugeSeries) Max() float64 {
 	return m
 }
 
-// Min gives the least value.
+// Min returns the least value.
 func (s GaugeSeries) Min() float64 {
 	m := s.Points[0].Value
 	for _, p := range s.Points {
@@ -181,19 +181,19 @@ func (s GaugeSeries) Min() float64 {
 	return m
 }
 
-// Mean gives the mean of the points.
+// Mean returns the mean of the points.
 func (s GaugeSeries) Mean() float64 { return series.Mean(series.Values(s.Points)) }
 
-// Recording is a whole recording in memory. It is not changed once built, and safe for concurrent reading.
+// Recording is a whole recording in memory. It never changes once built, and is safe for concurrent reading.
 type Recording struct {
 	Meta     Meta
 	series   map[string]*family
 	profiles map[stacks.Event]*stacks.Profile
 	raws     []rawFile // written by Save, and not read back
-	unread   []string  // names of raw files in the file that this was read from
+	unread   []string  // names of the raw files in the file that this was read from
 
 	ranking sync.Mutex
-	ranked  map[stacks.Event]*stacks.Profile // made at the first use by Ranked
+	ranked  map[stacks.Event]*stacks.Profile // made by Ranked at the first use
 
 	computing sync.Mutex
 	computed  map[string]any // by Once, each a func() T
@@ -207,11 +207,11 @@ type family struct {
 	marks  []time.Duration // when it was measured and there was nothing
 }
 
-// Recorded reports whether the metric was measured, be it that there was nothing to count.
+// Recorded reports whether the metric was measured, even if there was nothing to count.
 func (r *Recording) Recorded(m metric.Metric) bool { return r.series[m.Describe().Name] != nil }
 
-// Counter gives the series of a counter whose labels match the pairs (name, value, name, value …), in order of label
-// values.
+// Counter returns the series of a counter whose labels match the pairs (name, value, name, value …), in order of
+// label values.
 func (r *Recording) Counter(c *metric.Counter, match ...string) []CounterSeries {
 	var out []CounterSeries
 	for _, s := range r.matching(c, match) {
@@ -220,7 +220,7 @@ func (r *Recording) Counter(c *metric.Counter, match ...string) []CounterSeries 
 	return out
 }
 
-// Gauge gives the series of a gauge, as [Recording.Counter] does of a counter.
+// Gauge returns the series of a gauge, as [Recording.Counter] does for a counter.
 func (r *Recording) Gauge(g *metric.Gauge, match ...string) []GaugeSeries {
 	var out []GaugeSeries
 	for _, s := range r.matching(g, match) {
@@ -229,10 +229,10 @@ func (r *Recording) Gauge(g *metric.Gauge, match ...string) []GaugeSeries {
 	return out
 }
 
-// Info gives the label sets of an info metric.
+// Info returns the label sets of an info metric.
 func (r *Recording) Info(i *metric.Info, match ...string) []*Series { return r.matching(i, match) }
 
-// SeriesOf gives all series of a metric, whatever its kind.
+// SeriesOf returns all series of a metric, whatever its kind.
 func (r *Recording) SeriesOf(m metric.Metric) []*Series { return r.matching(m, nil) }
 
 func (r *Recording) matching(m metric.Metric, match []string) []*Series {
@@ -258,12 +258,12 @@ func matches(s *Series, match []string) bool {
 	return true
 }
 
-// Window gives the time the recording covers.
+// Window returns the time that the recording covers.
 func (r *Recording) Window() quantity.Value {
 	return quantity.Of("window", r.Meta.Duration, quantity.Seconds)
 }
 
-// Why tells why a metric was not recorded and what would change that.
+// Why returns the reason why a metric was not recorded, and what would change that.
 func (r *Recording) Why(m metric.Metric) (reason, remedy string) {
 	name := m.Describe().Name
 	for _, u := range r.Meta.Unsupported {
@@ -279,11 +279,11 @@ func (r *Recording) Why(m metric.Metric) (reason, remedy string) {
 	return "the recording has no " + name, ""
 }
 
-// basics are the collectors of files that every Linux has: they are missing only where /proc is.
+// basics are the collectors of files that every Linux has: they are missing only if /proc is.
 var basics = []string{"cpu", "memory", "interrupts", "netstat", "devices"}
 
-// Blocked tells whether a metric that is not recorded could not be read for want of a right or by a failure,
-// rather than because this kind of host or target does not have it.
+// Blocked reports whether a metric is not recorded because a right was missing or something failed, rather than
+// because this kind of host or target does not have it.
 func (r *Recording) Blocked(m metric.Metric) bool {
 	name := m.Describe().Name
 	return slices.ContainsFunc(r.Meta.Collectors, func(c CollectorStatus) bool {
@@ -300,11 +300,11 @@ func (r *Recording) Blocked(m metric.Metric) bool {
 	})
 }
 
-// fewLost is the share of a profile's samples that may be lost without a word: a share of one function is not told more
-// exactly than that by a thousand samples.
+// fewLost is the share of a profile's samples that may be lost without a word: a thousand samples show the share of
+// one function no more exactly than that.
 const fewLost = 0.03
 
-// Losses gives what the collectors of these metrics lost: late samples, data past their bounds, and samples of
+// Losses returns what the collectors of these metrics lost: late samples, data past their bounds, and samples of
 // profiles.
 func (r *Recording) Losses(ms []metric.Metric) []string {
 	var out []string

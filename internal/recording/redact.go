@@ -9,22 +9,23 @@ import (
 
 const redacted = "***"
 
-// maxArg bounds one kept argument in bytes: a class path can be 100 KiB long and tells a reader nothing past its start.
+// maxArg bounds one kept argument in bytes: a class path can be 100 KiB long, and only its start is of use to a
+// reader.
 const maxArg = 200
 
-// maxLooked bounds the part of an argument that is searched for secrets, in bytes: the kernel allows 128 KiB
+// maxLooked bounds the part of an argument that is searched for secrets, in bytes. The kernel allows 128 KiB
 // (MAX_ARG_STRLEN), which would take tens of milliseconds each, and nothing behind the kept part is stored.
 const maxLooked = 4096
 
 // maxArgs bounds the arguments kept; the first ones name the program.
 const maxArgs = 40
 
-// secretWords are the parts of a name whose value is kept out of a recording.
+// secretWords are parts of a name that keep its value out of a recording.
 const secretWords = `passw|passphrase|passcode|passkey|passin|passout|pass(?:[^a-z]|$)|pwd|secret|token|api[-_.]?key|access[-_.]?key|` +
 	`private[-_.]?key|licen[sc]e[-_.]?key|credential|auth|bearer|signature|session|cookie|dsn|conn(?:ection)?[-_.]?str|salt`
 
-// shortWords make a name a secret's only where they end it, as a whole word: --key-buffer-size and --keyspace have no
-// secret.
+// shortWords mark a name as a secret's only if they are its last, whole word: --key-buffer-size and --keyspace hold
+// no secret.
 const shortWords = `(?:key|pin|pw|[ht]?otp|creds?|sas|sig|jwt|licen[sc]e)`
 
 var (
@@ -33,12 +34,12 @@ var (
 	secretName = regexp.MustCompile(`(?i)` + secretWords + `|(?:^-D|^|[^a-z0-9])` + shortWords +
 		`$|(?-i:[a-z](?:Key|Pin|Pw|Otp|Creds))$`)
 	// secretText matches, inside a longer word, a secret's name and what stands between it and the value: "password="
-	// in a DSN, "Authorization: " in a header, "--token " in the command line of a shell. A name does not go past a
-	// slash or a dot, so that a class path with auth.jar in it is kept.
+	// in a DSN, "Authorization: " in a header, "--token " in a shell's command line. A name does not extend past a
+	// slash or a dot, so a class path with auth.jar in it is kept.
 	secretText = regexp.MustCompile(`(?i)(?:` + secretWords + `)[^=:\s&?;,/.]{0,40}(?:\s*[=:]\s*|\s+)|` +
 		`(?:[^a-z0-9]D|^|[^a-z0-9])` + shortWords + `\s*[=:]\s*|(?:^|\s)--?(?:[a-z0-9]+[-_.])*` + shortWords + `\s+`)
-	// urlUserInfo matches the user:password@ of a URL. A password may hold @ and /, so it reaches to the last @ of the
-	// word.
+	// urlUserInfo matches the user:password@ of a URL. A password may hold @ and /, so it reaches to the last @ of
+	// the word.
 	urlUserInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)\S*@`)
 	// oracleUser matches the user/password@ of jdbc:oracle:thin:user/password@host.
 	oracleUser = regexp.MustCompile(`(?i)(jdbc:oracle:[a-z]+:)[^@\s]*@`)
@@ -47,16 +48,16 @@ var (
 	knownKeys = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*|\bA(?:KIA|SIA)[A-Z0-9]{16}\b|` +
 		`\bgh[oprsu]_[A-Za-z0-9]{8,}|\bgithub_pat_\w{8,}|\bglpat-[\w-]{8,}|\bxox[a-z]-[\w-]{8,}|\bsk-[\w-]{12,}|` +
 		`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*`)
-	// longBlob matches what may be a key by itself: 32 and more characters of base64 or hexadecimal.
+	// longBlob matches what may be a key by itself: 32 or more characters of base64 or hexadecimal.
 	longBlob = regexp.MustCompile(`[A-Za-z0-9+_-]{32,}={0,2}`)
 	// slashBlob matches a whole word or value that may be base64 with slashes, such as an AWS secret key.
 	slashBlob = regexp.MustCompile(`(^|=)[A-Za-z0-9+][A-Za-z0-9+/]{31,}={0,2}$`)
 )
 
-// Redact takes secrets out of a command line, so that they never enter a recording: values of options and variables
+// Redact removes secrets from a command line, so that they never enter a recording: values of options and variables
 // named like secrets (--password x, -Dpassword=x, TOKEN=x), the short password options of well-known clients (mysql
 // -px), user info of URLs, authorisation headers, and long key-like words. It errs on the side of too much, keeps at
-// most 40 arguments of 200 bytes, and gives valid UTF-8. Redacting twice changes nothing.
+// most 40 arguments of 200 bytes, and returns valid UTF-8. Redacting twice changes nothing.
 func Redact(args []string) []string {
 	if args == nil {
 		return nil
@@ -81,14 +82,14 @@ func Redact(args []string) []string {
 	return out
 }
 
-// isValue tells the value of an option from the next option. Random secrets begin with a dash too: only a second dash,
-// or a single letter behind it, makes an option.
+// isValue tells an option's value from the next option. Random secrets begin with a dash too: only a second dash, or
+// a single letter behind the dash, makes an option.
 func isValue(a string) bool {
 	return !strings.HasPrefix(a, "--") && (!strings.HasPrefix(a, "-") || len(a) > 2)
 }
 
-// shortOptions gives the options of one letter that take a secret, in the same word (mysql -px) and in the next, by the
-// programs named in the command line. -p, -u and -a hide the next word of any program.
+// shortOptions returns the one-letter options that take a secret, in the same word (mysql -px) and in the next, for
+// the programs named in the command line. -p, -u and -a hide the next word of any program.
 func shortOptions(args []string) (joined, separate []string) {
 	separate = []string{"-p", "-u", "-a"}
 	for _, a := range args[:min(len(args), maxArgs)] {
@@ -141,14 +142,14 @@ func redactText(a string) string {
 		return a
 	}
 	return longBlob.ReplaceAllStringFunc(a, func(blob string) string {
-		if strings.ContainsAny(blob, "0123456789") { // a long option name has no digit, a random key always
+		if strings.ContainsAny(blob, "0123456789") { // a long option name has no digit, a random key always has
 			return redacted
 		}
 		return blob
 	})
 }
 
-// mixed tells random base64 from a relative path: it has digits and letters of both cases.
+// mixed tells random base64 from a relative path: base64 has digits and letters of both cases.
 func mixed(s string) bool {
 	return strings.ContainsAny(s, "0123456789") && strings.ToLower(s) != s && strings.ToUpper(s) != s
 }

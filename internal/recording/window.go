@@ -4,12 +4,13 @@ import (
 	"time"
 )
 
-// Between gives what the recording would be had it begun and ended at these times: a part of the window, as if it were
-// all. Facts that were read once at the beginning stay. What was read once at the end, of the whole window, is not in
-// it, and neither are profiles: both could be divided only by guessing.
+// Between returns what the recording would be if it had begun and ended at these times: a part of the window, as if
+// it were all of it. Facts that were read once at the beginning stay. Readings taken once at the end, about the whole
+// window, are left out, and so are profiles: both could be divided only by guessing.
 func (r *Recording) Between(from, to time.Duration) *Recording { return r.cut(from, to, r.length()/2) }
 
-// cut gives the part between two times. What was read once, not later than known, is a fact that holds in the part too.
+// cut returns the part between two times. What was read once, not later than known, is a fact that also holds in the
+// part.
 func (r *Recording) cut(from, to, known time.Duration) *Recording {
 	out := &Recording{Meta: r.Meta, series: map[string]*family{}}
 	out.Meta.Started = r.Meta.Started.Add(from)
@@ -26,7 +27,7 @@ func (r *Recording) length() time.Duration {
 	return time.Duration(r.Meta.Duration * float64(time.Second))
 }
 
-// between gives nil for a family without any reading in that time.
+// between returns nil for a family without any reading in that time.
 func (f *family) between(from, to, known time.Duration) *family {
 	within := func(at time.Duration) bool { return at >= from && at <= to }
 	if f.metric.Describe().OverWindow {
@@ -61,7 +62,7 @@ func (f *family) between(from, to, known time.Duration) *family {
 	return out
 }
 
-// once tells whether all of a family was read at one time, and at which.
+// once reports whether all of a family was read at one time, and returns that time.
 func (f *family) once() (at time.Duration, once bool) {
 	at = -1
 	same := func(t time.Duration) bool {

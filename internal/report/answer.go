@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// answerLines is the height of a terminal that nobody has resized (VT100): the verdict, its proof, the fix, how
-	// sure it is and the next command are within it.
+	// answerLines is the height of a terminal that nobody has resized (VT100). The verdict, its proof, the fix, how
+	// sure it is and the next command fit into it.
 	answerLines = 24
 	// answerProof is how many lines of evidence the answer shows if there is room.
 	answerProof = 3
@@ -20,7 +20,7 @@ const (
 	leastForLabels = 60
 )
 
-// labelIndent is what stands before a line that continues a labelled text.
+// labelIndent returns the blanks before a line that continues a labelled text.
 func (t *text) labelIndent() string {
 	if t.width < leastForLabels {
 		return "    "
@@ -35,7 +35,7 @@ func (t *text) styled(st style, label, text string) {
 	t.line(st, t.labelled(label), t.labelIndent(), text)
 }
 
-// labelled is a label, and the blanks up to its text.
+// labelled returns a label with the blanks up to its text.
 func (t *text) labelled(label string) string {
 	if label == "" {
 		return t.labelIndent()
@@ -47,8 +47,8 @@ func (t *text) labelled(label string) string {
 	return head + strings.Repeat(" ", max(labelWidth-utf8.RuneCountInString(head), 0))
 }
 
-// verdict writes the answer. It gives the finding to act on, nil without one, and how many lines of its proof are
-// shown.
+// verdict writes the answer. It returns the finding to act on, or nil if there is none, and how many lines of its
+// proof it showed.
 func (t *text) verdict() (f *Finding, shown int) {
 	if t.d.Verdict.Result == Bottleneck {
 		f = &t.d.Findings[0]
@@ -68,9 +68,9 @@ func (t *text) verdict() (f *Finding, shown int) {
 	return nil, 0
 }
 
-// Next is what to do where nothing was found: read what is remarkable though no fault, look inside what uses most of
-// the CPU time of a host, or look again while something is slow. It is "" where too little was assessed: then the
-// summary says what would change that.
+// Next says what to do if nothing was found: read what is remarkable though no fault, look inside the process that
+// uses most of the CPU time of a host, or look again while something is slow. It is "" if too little was assessed;
+// the summary then says what would change that.
 func (d *Data) Next() string {
 	if d.Verdict.Result != NoBottleneck {
 		return ""
@@ -92,18 +92,18 @@ func (d *Data) Next() string {
 	return "if a program is slow: perfdoctor PID or perfdoctor NAME, while it is"
 }
 
-// worthALook is the CPU time from which on a process of a healthy host is worth a diagnosis of its own: a fifth of a
+// worthALook is the least CPU time at which a process of a healthy host is worth a diagnosis of its own: a fifth of a
 // CPU gives a profile of 200 samples in 10 s.
 const worthALook = 0.2
 
-// full prints a finding: the answer, and then all that is needed to doubt it.
+// full prints a finding: first the answer, then everything needed to doubt it.
 func (t *text) full(f *Finding) {
 	shown := t.answer(f)
 	t.details(f, shown)
 }
 
-// answer prints what a reader acts on, on one screen if it can be: the sentence, the proof, the fix, how sure it is and
-// the next command. It gives the number of lines of evidence that it had room for.
+// answer prints what a reader acts on, on one screen if possible: the sentence, the proof, the fix, how sure it is
+// and the next command. It returns the number of lines of evidence that it had room for.
 func (t *text) answer(f *Finding) (proof int) {
 	above := strings.Count(t.b.String(), "\n")
 	if t.verbose {
@@ -150,8 +150,8 @@ func (t *text) evidence(label string, lines []string) {
 	}
 }
 
-// details prints what is not needed to act: the code, other fixes, what would prove it wrong, and with -v the rest of
-// the proof.
+// details prints what is not needed to act: the code, other fixes, what would prove the finding wrong, and with -v
+// the rest of the proof.
 func (t *text) details(f *Finding, shown int) {
 	if f == nil {
 		return
@@ -186,12 +186,12 @@ func (t *text) details(f *Finding, shown int) {
 	}
 }
 
-// hasCode tells whether the fix is shown as code.
+// hasCode reports whether the fix is shown as code.
 func hasCode(f *Finding) bool {
 	return len(f.Remedies) > 0 && f.Remedies[0].Before+f.Remedies[0].After != ""
 }
 
-// explain is the command that says more of a finding's check.
+// explain returns the command that explains a finding's check.
 func explain(f *Finding) string { return "perfdoctor checks explain " + f.Check }
 
 func (t *text) fixFirst(f *Finding) {
@@ -200,7 +200,7 @@ func (t *text) fixFirst(f *Finding) {
 	}
 }
 
-// remedy prints a fix with what it risks: nobody may pick one without having seen that.
+// remedy prints a fix with its risk: nobody should pick a fix without having seen its risk.
 func (t *text) remedy(label string, r check.Remedy, effect bool) {
 	t.label(label, r.Action)
 	indent := t.labelIndent()
@@ -219,7 +219,7 @@ func (t *text) remedy(label string, r check.Remedy, effect bool) {
 	}
 }
 
-// code prints lines of a program whole, like commands: broken ones read as others.
+// code prints lines of a program without breaking them, like commands: a broken line reads as a different one.
 func (t *text) code(label string, r check.Remedy) {
 	left := t.labelled(label)
 	for _, part := range []struct{ head, lines string }{{"before: ", r.Before}, {"after:  ", r.After}} {

@@ -19,10 +19,10 @@ type Comparison struct{ *compare.Data }
 // JSON writes the comparison as one indented JSON object (docs/report-schema.md).
 func (c Comparison) JSON(w io.Writer) error { return writeJSON(w, c.Data) }
 
-// Title says what a comparison comes to, in a few words.
+// Title returns the outcome of a comparison in a few words.
 func (c Comparison) Title() string { return verdictWords(c.Verdict.Result) }
 
-// headlines are the numbers that everybody asks for, with the names they have in one line.
+// headlines are the numbers that everybody asks for, with their names in the one-line summary.
 var headlines = []struct{ name, label string }{
 	{"requests", "requests"},
 	{"errors", "failed"},
@@ -31,8 +31,8 @@ var headlines = []struct{ name, label string }{
 	{"cpu_per_request", "CPU per request"},
 }
 
-// Headline says in one line what became of requests per second, their failures and times, and the CPU time of each;
-// empty where none is known.
+// Headline says in one line how requests per second, their failures, their times and the CPU time of each changed. It
+// is empty if none of them is known.
 func (c Comparison) Headline() string {
 	var parts []string
 	for _, h := range headlines {
@@ -51,13 +51,13 @@ func (c Comparison) Headline() string {
 	return strings.Join(parts, ", ")
 }
 
-// printed is the p99 of a load generator's whole run, which has no bounds to be judged by.
+// printed is the p99 of a load generator's whole run. It has no bounds to judge it by.
 func (c Comparison) printed() string {
 	of := func(seconds float64) string { return quantity.Of("", seconds, quantity.Seconds).Text() }
 	return fmt.Sprintf("p99 %s -> %s (as printed)", of(c.Printed[0]), of(c.Printed[1]))
 }
 
-// headlineResult is better, worse or same, and says where a change does not count or could not have shown.
+// headlineResult is better, worse or same. It also says if a change does not count or could not have shown.
 func headlineResult(n *compare.Number) string {
 	switch {
 	case n.Result == compare.Changed:
@@ -71,7 +71,7 @@ func headlineResult(n *compare.Number) string {
 // A ComparisonRow is one number, as text.
 type ComparisonRow struct{ Label, Before, After, Change, Result string }
 
-// Rows gives the numbers as text.
+// Rows returns the numbers as text.
 func (c Comparison) Rows() []ComparisonRow {
 	var out []ComparisonRow
 	for i := range c.Numbers {
@@ -132,7 +132,7 @@ func (t *compareText) header() {
 	t.blank()
 }
 
-// verdictWords are how a result is said above everything else.
+// verdictWords returns the words that stand for a result above everything else.
 func verdictWords(r compare.Result) string {
 	switch r {
 	case compare.Same:
@@ -164,7 +164,7 @@ func (t *compareText) verdict() {
 	}
 }
 
-// promises say what was foretold of the fix, and what came of it.
+// promises prints what was predicted for the fix, and what came of it.
 func (t *compareText) promises() {
 	if len(t.d.Promises) == 0 {
 		return
@@ -216,7 +216,7 @@ func fateStyle(f *compare.Finding) style {
 	return plain
 }
 
-// fateText gives "new warning", "warning -> critical", "gone warning" or "stayed critical".
+// fateText returns "new warning", "warning -> critical", "gone warning" or "stayed critical".
 func fateText(f *compare.Finding) string {
 	if f.Before != nil && f.After != nil && f.Before.Severity != f.After.Severity {
 		return f.Before.Severity.String() + " -> " + f.After.Severity.String()
@@ -297,7 +297,7 @@ func resultStyle(r compare.Result) style {
 	return plain
 }
 
-// changeText gives "+6.9 % (+3 % to +11 %), worse", or what would have been seen.
+// changeText returns "+6.9 % (+3 % to +11 %), worse", or what would have been seen.
 func changeText(n *compare.Number) string {
 	c := n.Change
 	switch {
@@ -319,20 +319,20 @@ func changeText(n *compare.Number) string {
 	return string(n.Result)
 }
 
-// most is the growth as a share past which a number of percents tells nobody anything.
+// most is the growth, as a share, past which a percentage tells nobody anything.
 const most = 1.0
 
-// mostShare is that of what nobody reads at all.
+// mostShare is the share past which nobody reads a percentage at all.
 const mostShare = 10
 
-// uncertain is the share by which a number may have changed unseen, beyond which nobody would call it the same. 10,105
-// context switches a second and 6780 were "same to within 98 %".
+// uncertain is the share beyond which nobody would call a number the same if it may have changed that much unseen.
+// 10,105 context switches a second and 6780 were "same to within 98 %".
 const uncertain = 0.5
 
-// exact is the share of a mean below which its bounds are those of a computer's arithmetic, or no reader's concern.
+// exact is the share of a mean below which its bounds are rounding errors, or of no concern to a reader.
 const exact = 0.0005
 
-// sameText is of a number whose change did not show, and is by its bounds at most this share.
+// sameText describes a number without a visible change; by its bounds it changed by at most this share.
 func sameText(within float64) string {
 	if within > uncertain {
 		return "too uncertain to tell"
@@ -390,12 +390,13 @@ func (t *compareText) methods() {
 	t.line(faint, "  ", "  ", detectableText(m))
 }
 
-// sharesOnly says why methods that changed are no verdict.
+// sharesOnly says why methods that changed do not decide the verdict.
 const sharesOnly = "not counted: too much of the program changed to tell what grew from what the rest shrank, and " +
 	"requests are not " +
 	"known (--requests)"
 
-// detectableText says what the samples could have shown, and how long a profile would have to be to show more.
+// detectableText says how small a change the samples could have shown, and how long a profile must be to show a
+// smaller one.
 func detectableText(m *compare.Methods) string {
 	s := fmt.Sprintf("%d and %d samples, %s and %s of CPU time, could show", m.Samples[0], m.Samples[1],
 		secondsText(m.Seconds[0]), secondsText(m.Seconds[1]))
@@ -440,7 +441,7 @@ func (t *compareText) others() {
 	}
 }
 
-// shownOthers is how many of them the text shows without -v.
+// shownOthers is how many others the text shows without -v.
 const shownOthers = 8
 
 func otherText(o *compare.Other) string {

@@ -12,14 +12,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// highest is how many of the passed checks show their number: enough to see what comes next, few enough to read.
+// highest is how many passed checks show their number: enough to see what comes next, few enough to read.
 const highest = 3
 
-// needsTarget is how the remedies begin of what is read for a target only; the words after it differ by what the target
-// must be.
+// needsTarget is how a remedy begins if its data is read for a target only. The words after it differ by what the
+// target must be.
 const needsTarget = "name "
 
-// coverage says in one line what passed and what could not run. -v has the lists in its place.
+// coverage says in one line what passed and what could not run. -v replaces it with the lists.
 func (t *text) coverage() {
 	if t.verbose || len(t.d.Fine)+len(t.d.NotAssessed)+len(t.d.NoConcern) == 0 {
 		return
@@ -70,8 +70,8 @@ func (d *Data) mostly() string {
 	return " (" + strings.Join(parts, "; ") + ")"
 }
 
-// obstacle is what most of the collectors say that were denied or found no free descriptor, with an arrow behind it;
-// empty where none was.
+// obstacle returns the most frequent reason of the collectors that were denied or found no free descriptor, with an
+// arrow behind it. It is empty if there were none.
 func (d *Data) obstacle() (most string) {
 	count := map[string]int{}
 	for _, c := range d.Cost.Collectors {
@@ -88,7 +88,7 @@ func (d *Data) obstacle() (most string) {
 	return most + " -> "
 }
 
-// outOfFiles tells a collector's reason that no descriptor was free.
+// outOfFiles reports whether a collector's reason is that no descriptor was free.
 func outOfFiles(reason string) bool { return strings.Contains(reason, unix.EMFILE.Error()) }
 
 // lackTarget counts the checks that would run if the diagnosis were of one process or group.
@@ -101,7 +101,8 @@ func (d *Data) lackTarget() (n int) {
 	return n
 }
 
-// highestShares gives the passed checks whose first value is the largest share of something: what will be noticed next.
+// highestShares returns the passed checks whose first value is the largest share of something: the next to be
+// noticed.
 func (d *Data) highestShares() []string {
 	var list []Fine
 	for _, f := range d.Fine {
@@ -147,7 +148,7 @@ func (t *text) notAssessed() {
 	}
 }
 
-// noConcern lists with -v what does not apply because the target is of another kind.
+// noConcern lists with -v the checks that do not apply because the target is of another kind.
 func (t *text) noConcern() {
 	for _, g := range t.d.NoConcern {
 		if !t.verbose {

@@ -7,13 +7,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/compare"
 )
 
-// Test renders what became of findings that were put to the test.
+// Test renders the outcome of findings that were put to the test.
 type Test struct{ *compare.Test }
 
 // JSON writes it as one indented JSON object (docs/report-schema.md).
 func (t Test) JSON(w io.Writer) error { return writeJSON(w, t.Test) }
 
-// ExitCode is 3 where a finding falls, 4 where none can be told, else 0.
+// ExitCode is 3 if a finding falls, 4 if no finding can be judged, else 0.
 func (t Test) ExitCode() int {
 	switch {
 	case t.Count(compare.Falls) > 0:
@@ -24,7 +24,7 @@ func (t Test) ExitCode() int {
 	return exitFine
 }
 
-// standingStyles colour what became of a finding.
+// standingStyles colour the outcome of a finding.
 var standingStyles = map[compare.Standing]style{
 	compare.Stands: green, compare.Falls: red, compare.Unsure: yellow,
 }

@@ -21,16 +21,17 @@ const (
 	shownWaits   = 3
 )
 
-// leastSamples are what a share of code needs: of fewer, a single one is more than 5 % of the time.
+// leastSamples is how many samples a share of code needs. With fewer, a single sample is more than 5 % of the time.
 const leastSamples = 20
 
-// CPUTime is where the CPU time of the process went, whether or not a check knows the code. Parts add up to Seconds.
+// CPUTime says where the CPU time of the process went, whether or not a check knows the code. Parts add up to
+// Seconds.
 type CPUTime struct {
-	Seconds float64 `json:"seconds"` // what shares are of
+	Seconds float64 `json:"seconds"` // the whole that the shares are of
 	// what the kernel counted in the profile's window; 0 if it was not recorded
 	Kernel  float64   `json:"kernel_seconds"`
-	System  float64   `json:"kernel_mode_seconds"`    // of those, in the kernel
-	Window  float64   `json:"window_seconds"`         // that the profile covers
+	System  float64   `json:"kernel_mode_seconds"`    // the part of Kernel in kernel mode
+	Window  float64   `json:"window_seconds"`         // the window that the profile covers
 	Engine  string    `json:"engine"`                 // what took the samples
 	Samples int64     `json:"samples"`                //
 	Lost    int64     `json:"lost_samples,omitempty"` //
@@ -39,7 +40,7 @@ type CPUTime struct {
 	Notes   []string  `json:"notes,omitempty"` // what the samples cannot show
 }
 
-// CPUPart is one kind of work; each sample is of one.
+// CPUPart is one kind of work. Each sample belongs to one part.
 type CPUPart struct {
 	Part    hotcode.Part `json:"part"`
 	Seconds float64      `json:"seconds"`
@@ -52,16 +53,16 @@ type Method struct {
 	Line int    `json:"line,omitempty"`
 	// with the JDK, libraries and kernel it calls, without further methods of the application
 	Own       float64 `json:"own_share"`
-	Inclusive float64 `json:"inclusive_share"` // with all that it calls
-	Calls     string  `json:"calls,omitempty"` // what most of its own share is in
-	// who calls it in most of its own share, the nearest first
+	Inclusive float64 `json:"inclusive_share"` // with everything it calls
+	Calls     string  `json:"calls,omitempty"` // what takes most of its own share
+	// its callers in most of its own share, the nearest first
 	Callers []string `json:"callers,omitempty"`
 }
 
-// Wait is what threads with work wait for at one place of the code.
+// Wait is what threads with work wait for at one place in the code.
 type Wait struct {
 	For     hotcode.Wait `json:"for"`
-	Method  string       `json:"method"` // of a native program: the function; empty where its stacks do not show it
+	Method  string       `json:"method"` // of a native program: the function; empty if its stacks do not show it
 	Line    int          `json:"line,omitempty"`
 	Threads float64      `json:"threads"` // on average
 	// Goroutine says that these are goroutines, which the kernel does not see.
@@ -119,10 +120,10 @@ func waitsOf(rec *recording.Recording) []Wait {
 	return out
 }
 
-// leastThreads is below what a report would round to nothing.
+// leastThreads is the least number of threads that a report would not round to zero.
 const leastThreads = 0.005
 
-// blockedOf is what waitsOf gives for a program without a profiler of its own, from the off-CPU profile.
+// blockedOf does what waitsOf does, for a program without a profiler of its own, from the off-CPU profile.
 func blockedOf(rec *recording.Recording) []Wait {
 	var out []Wait
 	for _, b := range hotcode.BlockedTimes(rec, hotWaits) {
@@ -195,13 +196,13 @@ func (t *text) method(m Method) {
 	t.line(plain, head, strings.Repeat(" ", utf8.RuneCountInString(head)), text)
 }
 
-// barCells are the cells of a bar that stands for all CPU time: a fifth each.
+// barCells is the length of a bar that stands for all CPU time: a cell is a fifth.
 const barCells = 5
 
 // leastForBars is the width in which a name still has room beside a bar.
 const leastForBars = 60
 
-// waiters names those whose waits these are.
+// waiters says whose waits these are: threads' or goroutines'.
 func waiters(list []Wait) string {
 	if list[0].Goroutine {
 		return "goroutines"

@@ -11,23 +11,24 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// Incident is why a flight recorder made the recording. The window is its part in which the finding held, unless Whole.
+// Incident is why a flight recorder made the recording. The window is the part in which the finding held, unless
+// Whole.
 type Incident struct {
 	Check    string    `json:"check"`
 	Subject  string    `json:"subject"`
 	Severity string    `json:"severity"`
 	Summary  string    `json:"summary"`          // of the finding, as it began
 	Began    time.Time `json:"began"`            // the first window that had the finding
-	Others   []string  `json:"others,omitempty"` // further findings that began meanwhile
+	Others   []string  `json:"others,omitempty"` // further findings that began in the meantime
 	Recorded float64   `json:"recorded_seconds"`
 	Whole    bool      `json:"whole"`
 	Timeline []Span    `json:"timeline,omitempty"` // what each window said, oldest first
 
-	windows []float64 // beginnings of the windows, since the report's window began
+	windows []float64 // beginnings of the windows, from the beginning of the report's window
 	spans   []recording.IncidentSpan
 }
 
-// A Span is a finding at warning or above in windows that follow each other.
+// A Span is a finding at warning or above in consecutive windows.
 type Span struct {
 	Began    time.Time `json:"began"`
 	Ended    time.Time `json:"ended"`
@@ -38,15 +39,15 @@ type Span struct {
 	Trigger  bool      `json:"trigger,omitempty"` // the recording was made for it
 }
 
-// Bounds of what is shown of a timeline that somebody else may have written. The recorder's own are 100 spans, and the
-// windows of 5 s of an hour.
+// Bounds of a timeline that somebody else may have written. The recorder's own has at most 100 spans, and the windows
+// of 5 s of an hour.
 const (
 	maxSpans   = 100
 	maxWindows = 1000
 	farthest   = 86400 // seconds
 )
 
-// incidentOf gives nil for a recording without one.
+// incidentOf returns nil for a recording without an incident.
 func incidentOf(m recording.Meta) *Incident {
 	i := m.Incident
 	if i == nil {
@@ -73,12 +74,12 @@ func incidentOf(m recording.Meta) *Incident {
 	return out
 }
 
-// headline puts the finding that a flight recorder recorded for before all others, at the severity that it had then. A
-// longer time dilutes it, and what only part of the windows had may be no finding over all of them; but whoever opens
+// headline puts the finding that a flight recorder recorded for before all others, at the severity that it had then.
+// A longer time dilutes it, and a finding in only part of the windows may be none over all of them; but whoever opens
 // an incident wants to read why it was kept.
 func headline(i *recording.Incident, res *check.Result) *check.Result {
 	if i == nil || !slices.ContainsFunc(res.Outcomes, func(o check.Outcome) bool { return o.Check == i.Check }) {
-		return res // its check was not asked for, or there is none of that name
+		return res // its check was not asked for, or no check has that name
 	}
 	out := &check.Result{Findings: slices.Clone(res.Findings), Outcomes: res.Outcomes}
 	at := slices.IndexFunc(out.Findings, func(f check.Finding) bool {
@@ -137,13 +138,14 @@ func (i *Incident) Text() string {
 		i.Check, i.Subject)
 }
 
-// Bounds of the timeline in text: findings that have a line without -v, and windows that have a place of their own.
+// Bounds of the timeline in text: findings that have a line without -v, and windows that have their own place.
 const (
 	shownSpans   = 8
 	shownWindows = 30
 )
 
-// timeline is a line for each finding that the windows of an incident had, with a mark for each window that had it.
+// timeline prints a line for each finding that the windows of an incident had, with a mark for each window that had
+// it.
 func (t *text) timeline() {
 	i := t.d.Incident
 	if i == nil || len(i.spans) == 0 {
@@ -173,7 +175,7 @@ func (i *Incident) timelineHead() string {
 	return fmt.Sprintf("%s; █ has the finding, · has not", plural(len(i.windows), "window"))
 }
 
-// strip draws which windows have a finding. Of more than have a place several share one.
+// strip draws which windows have a finding. If there are more windows than places, several share a place.
 func (i *Incident) strip(s recording.IncidentSpan) string {
 	n := len(i.windows)
 	places := min(n, shownWindows)

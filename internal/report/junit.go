@@ -10,10 +10,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/junit"
 )
 
-// JUnit writes the report as one suite of JUnit's XML. Each finding is a case that failed when it is at warning or
-// above, so the document has failures exactly when [Data.ExitCode] is 3; each check that was fine is one that passed,
-// and each that was not assessed one that was skipped. The document has one error, the case "verdict", exactly when the
-// exit code is 4.
+// JUnit writes the report as one suite of JUnit's XML. Each finding is a case that fails if the finding is at warning
+// or above, so the document has failures exactly when [Data.ExitCode] is 3. Each check that was fine is a case that
+// passed, and each check that was not assessed is a case that was skipped. The document has one error, the case
+// "verdict", exactly when the exit code is 4.
 func (d *Data) JUnit(w io.Writer) error {
 	s := junit.Suite{
 		Name: "perfdoctor: " + clean(targetName(d.Target)), Seconds: d.Window.Seconds, Started: d.Window.Started,
@@ -68,7 +68,7 @@ func junitFinding(f *Finding) junit.Case {
 	return c
 }
 
-// junitBody is what is needed to act on a finding and to doubt it, a line each.
+// junitBody is what a reader needs to act on a finding and to doubt it, one item per line.
 func junitBody(f *Finding) string {
 	lines := []string{fmt.Sprintf("%s, %s, confidence %s", f.Role, f.Severity, sure(f))}
 	if f.Cause != "" {

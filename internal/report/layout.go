@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// The text report's width where none is asked for, and the least that still holds an indented line.
+// The default width of the text report, and the least width that still holds an indented line.
 const (
 	defaultWidth = 80
 	minWidth     = 40
@@ -26,7 +26,8 @@ const (
 	faint  style = "2"
 )
 
-// page collects the lines of a text report. Every string passes through clean here, so that no renderer can forget it.
+// page collects the lines of a text report. Every string passes through clean here, so that no renderer can forget
+// it.
 type page struct {
 	b     strings.Builder
 	width int
@@ -50,7 +51,8 @@ func (p *page) paint(st style, s string) string {
 
 func (p *page) blank() { p.b.WriteByte('\n') }
 
-// line writes text after a head (in its style), broken at words; further lines are indented to the width of indent.
+// line writes text after a head (in its style) and breaks it at words. Further lines are indented to the width of
+// indent.
 func (p *page) line(st style, head, indent, text string) {
 	head = clean(head)
 	first := utf8.RuneCountInString(head)
@@ -67,18 +69,18 @@ func (p *page) line(st style, head, indent, text string) {
 	}
 }
 
-// command writes a command on one line however long it is: a broken one cannot be copied.
+// command writes a command on one line, however long: a broken command cannot be copied.
 func (p *page) command(indent, cmd string) {
 	p.b.WriteString(indent + p.paint(bold, "$ "+clean(cmd)) + "\n")
 }
 
-// clean makes a string from the host harmless: control characters, escape sequences, marks that turn the direction of
-// text and bytes that are not UTF-8 are shown as escapes. Process names and cgroup paths may hold any byte but a zero
-// (and a slash).
+// clean makes a string from the host harmless. It shows control characters, escape sequences, marks that turn the
+// direction of text and bytes that are not UTF-8 as escapes. Process names and cgroup paths may hold any byte but a
+// zero (and a slash).
 func clean(s string) string { return Escape(s, "") }
 
-// Escape shows what of a string is not printable (unicode.IsPrint) or not UTF-8 as Go's escapes \xNN and \uNNNN; the
-// characters in keep stay as they are.
+// Escape shows the parts of a string that are not printable (unicode.IsPrint) or not UTF-8 as Go's escapes \xNN and
+// \uNNNN. It leaves the characters in keep as they are.
 func Escape(s, keep string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -98,8 +100,8 @@ func Escape(s, keep string) string {
 	return b.String()
 }
 
-// wrap breaks text at spaces into a first line of at most first runes and others of at most rest. Only a word that is
-// longer than a line is itself broken, after a slash where it has one (paths).
+// wrap breaks text at spaces into a first line of at most first runes and others of at most rest. It breaks a word
+// only if the word is longer than a line, after a slash if it has one (paths).
 func wrap(text string, first, rest int) []string {
 	var lines []string
 	cur, room := "", first

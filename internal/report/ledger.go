@@ -15,17 +15,17 @@ const (
 	shownPlaces = 2
 )
 
-// pagePools are as many pools as are shown before the rest is folded or counted: a JVM has forty, and most of them wait
+// pagePools is how many pools a page shows before it folds or counts the rest: a JVM has forty, and most of them wait
 // for work of the runtime.
 const pagePools = 10
 
-// BusiestPools parts those that a page shows from those that it folds, for renderers.
+// BusiestPools splits the pools into those that a page shows and those that it folds, for renderers.
 func BusiestPools(l *ledger.Ledger) (shown, folded []*ledger.Pool) {
 	n := min(pagePools, len(l.Pools))
 	return l.Pools[:n], l.Pools[n:]
 }
 
-// threadTimeOf is the account of the target's time, nil where nothing was seen of it.
+// threadTimeOf returns the account of the target's time, or nil if nothing was seen of it.
 func threadTimeOf(rec *recording.Recording) *ledger.Ledger {
 	l, _ := ledger.Of(rec)
 	return l
@@ -60,7 +60,7 @@ func (t *text) pool(p *ledger.Pool) {
 	}
 }
 
-// topPlaces are those of a pool that are worth a line.
+// topPlaces returns the places of a pool that are worth a line.
 func topPlaces(p *ledger.Pool) []ledger.Place {
 	n := 0
 	for n < min(len(p.Places), shownPlaces) && p.Places[n].Seconds >= leastPlace*p.Wall {
@@ -81,7 +81,7 @@ func placeText(p *ledger.Pool, place ledger.Place) string {
 	return text
 }
 
-// PlaceTexts gives the places of a pool that are worth a line, for renderers.
+// PlaceTexts returns the places of a pool that are worth a line, for renderers.
 func PlaceTexts(p *ledger.Pool) []string {
 	var out []string
 	for _, place := range topPlaces(p) {
@@ -90,7 +90,7 @@ func PlaceTexts(p *ledger.Pool) []string {
 	return out
 }
 
-// leastPlace is the share of a pool's time from which on a place is worth a line.
+// leastPlace is the least share of a pool's time that makes a place worth a line.
 const leastPlace = 0.1
 
 func (m *markdown) threadTime() {

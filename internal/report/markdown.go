@@ -11,9 +11,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 )
 
-// Markdown writes the report for a ticket or a pull request, in what GitHub, GitLab and Jira's importers have in
-// common: headings, lists, tables, fenced code, and <details> for what need not be read at once. Every string is text
-// there, whatever it holds: no name becomes a heading, a link, an image, a mention or HTML.
+// Markdown writes the report for a ticket or a pull request. It uses what GitHub, GitLab and Jira's importers have in
+// common: headings, lists, tables, fenced code, and <details> for what need not be read at once. Every string is
+// plain text there, whatever it holds: no name becomes a heading, a link, an image, a mention or HTML.
 func (d *Data) Markdown(w io.Writer) error {
 	m := &markdown{d: d}
 	m.verdict()
@@ -37,7 +37,7 @@ type markdown struct {
 	d *Data
 }
 
-// line writes a line of own markup; what comes from elsewhere must have passed through escape.
+// line writes a line of our own markup. Strings from elsewhere must have passed through escape.
 func (m *markdown) line(format string, args ...any) { fmt.Fprintf(&m.b, format+"\n", args...) }
 
 func (m *markdown) blank() { m.b.WriteByte('\n') }
@@ -48,17 +48,17 @@ var active = strings.NewReplacer(
 	"<", "&lt;", ">", "&gt;", "&", "&amp;",
 )
 
-// linked are what GitHub and GitLab make links and notifications of without any markup: addresses, mentions, numbers of
-// issues and of merge requests. An empty comment in them is shown by none and ends it.
+// linked is what GitHub and GitLab turn into links and notifications without any markup: addresses, mentions, numbers
+// of issues and of merge requests. An empty comment inside ends it, and neither site shows the comment.
 var linked = regexp.MustCompile(`(?i)://|www\.|mailto:|xmpp:|@[a-z0-9]|[#!]\d|\bGH-\d`)
 
-// lineStart is what makes a heading, a list, a quotation, a rule or a table of a line.
+// lineStart is what turns a line into a heading, a list, a quotation, a rule or a table.
 var lineStart = regexp.MustCompile(`^(\s*)([-+#=:]|\d+[.)])`)
 
-// lineEnd is what closes a heading, and is not shown.
+// lineEnd is what closes a heading and is not shown.
 var lineEnd = regexp.MustCompile(`\s(#+)$`)
 
-// escape makes a string plain text in any place of a line, and of a table's cell.
+// escape makes a string plain text at any place in a line and in a table's cell.
 func escape(s string) string {
 	s = unlink(active.Replace(clean(strings.TrimSpace(s))))
 	s = lineEnd.ReplaceAllString(s, ` \$1`)
@@ -67,10 +67,10 @@ func escape(s string) string {
 	})
 }
 
-// inHTML makes a string plain text between tags, where backslashes escape nothing.
+// inHTML makes a string plain text between tags, where backslashes do not escape.
 func inHTML(s string) string { return unlink(tags.Replace(clean(strings.TrimSpace(s)))) }
 
-// tags has no entity with a number in it, which would read as that of an issue.
+// tags has no entity with a number in it, which would read as an issue's number.
 var tags = strings.NewReplacer("<", "&lt;", ">", "&gt;", "&", "&amp;")
 
 func unlink(s string) string {
@@ -80,7 +80,7 @@ func unlink(s string) string {
 	})
 }
 
-// fence writes lines as code, between more backquotes than any of them has.
+// fence writes lines as code, between more backquotes than any line has.
 func (m *markdown) fence(indent, kind string, lines ...string) {
 	ticks := "```"
 	for _, l := range lines {
@@ -112,7 +112,7 @@ func (m *markdown) verdict() {
 	m.consequences(f)
 }
 
-// notes tells why the recording is the part of time that it is.
+// notes says why the recording covers this part of time, and what limits it.
 func (m *markdown) notes() {
 	if i := m.d.Incident; i != nil {
 		m.line("\n%s\n", escape(i.Text()))
@@ -133,7 +133,7 @@ func (m *markdown) notes() {
 	}
 }
 
-// full writes all of a finding but its first line.
+// full writes all of a finding except its first line.
 func (m *markdown) full(f *Finding) {
 	for _, e := range f.Evidence {
 		m.line("- %s", escape(e.String()))
@@ -189,7 +189,7 @@ func (m *markdown) each(r Role, cause string, show func(*Finding)) {
 	}
 }
 
-// has tells whether there is a finding of that place in the report.
+// has reports whether the report has a finding with that place.
 func (m *markdown) has(r Role, cause string) (found bool) {
 	m.each(r, cause, func(*Finding) { found = true })
 	return found

@@ -1,7 +1,7 @@
 // Package report turns a diagnosis into something to read: [Build] computes everything once, the renderers only print
 // it.
 //
-// Its input is a recording and the result of the checks. It reads no clock and no host, so that one recording gives
+// Its input is a recording and the result of the checks. It reads no clock and no host, so that one recording yields
 // the same report everywhere, byte for byte.
 package report
 
@@ -25,22 +25,22 @@ import (
 // meaning.
 const Schema = 1
 
-// The exit codes a diagnosis can have; 1 and 2 (perfdoctor failed, usage) are not a report's to give.
+// The exit codes that a diagnosis can have. A report never returns 1 and 2 (perfdoctor failed, usage).
 const (
 	exitFine       = 0
 	exitFindings   = 3
-	exitIncomplete = 4 // most of what was asked for could not be read, or what fills something is not known
+	exitIncomplete = 4 // most of what was asked for could not be read, or it is not known what fills something
 )
 
 // Data is a whole report, ready to print. Its JSON form is the documented schema.
 type Data struct {
 	Schema      int              `json:"schema"`
 	Version     string           `json:"perfdoctor"` // the version that recorded
-	ExitStatus  int              `json:"exit_code"`  // as ExitCode gives it
+	ExitStatus  int              `json:"exit_code"`  // as ExitCode returns it
 	Target      recording.Target `json:"target"`
 	Host        Host             `json:"host"`
 	Window      Window           `json:"window"`
-	Incident    *Incident        `json:"incident,omitempty"` // of a recording that a flight recorder made
+	Incident    *Incident        `json:"incident,omitempty"` // of a recording made by a flight recorder
 	Verdict     Verdict          `json:"verdict"`
 	Findings    []Finding        `json:"findings"`              // in reading order: each cause, then its consequences
 	ThreadTime  *ledger.Ledger   `json:"thread_time,omitempty"` // of a target
@@ -63,7 +63,7 @@ type Data struct {
 	unexplained *check.Outcome // the first check without an answer that matters
 }
 
-// Host is what is known of the machine; a fact that was not recorded is empty or zero.
+// Host holds the facts about the machine. A fact that was not recorded is empty or zero.
 type Host struct {
 	Kernel         string `json:"kernel,omitempty"`
 	Machine        string `json:"machine,omitempty"`
@@ -72,7 +72,7 @@ type Host struct {
 	CPUs           int    `json:"cpus_online,omitempty"`
 }
 
-// Window is when and for how long was observed.
+// Window says when perfdoctor observed, and for how long.
 type Window struct {
 	Started    time.Time `json:"started"`
 	Seconds    float64   `json:"seconds"`
@@ -81,10 +81,10 @@ type Window struct {
 	EndedEarly string    `json:"ended_early,omitempty"` // why it is shorter than asked
 }
 
-// Result is what a report comes to.
+// Result is the outcome of a report.
 type Result string
 
-// The results. Nothing found and nothing looked at are told apart: the second says nothing about the host.
+// The results. "Nothing found" and "nothing looked at" differ: the second says nothing about the host.
 const (
 	Bottleneck      Result = "bottleneck"
 	NoBottleneck    Result = "no bottleneck found"
@@ -92,7 +92,7 @@ const (
 	Incomplete      Result = "incomplete"
 )
 
-// Verdict is the one thing to know. Its counts are of checks.
+// Verdict is the one thing to know. Its counts are numbers of checks.
 type Verdict struct {
 	Result      Result `json:"result"`
 	Principal   string `json:"principal,omitempty"` // id of the finding to act on first
@@ -101,13 +101,13 @@ type Verdict struct {
 	Fine        int    `json:"checks_fine"`
 	NotAssessed int    `json:"checks_not_assessed"`
 	NoConcern   int    `json:"checks_not_applicable"`
-	Blocked     int    `json:"checks_blocked,omitempty"` // not assessed for want of a right or by a failure
+	Blocked     int    `json:"checks_blocked,omitempty"` // not assessed because a right was missing or something failed
 }
 
 // Role is a finding's place in the report.
 type Role string
 
-// The roles, in reading order. A consequence stands under its cause wherever that is.
+// The roles, in reading order. A consequence stands under its cause, whatever place the cause has.
 const (
 	Principal   Role = "principal"
 	Consequence Role = "consequence"
@@ -131,7 +131,7 @@ type Fine struct {
 	Read  []quantity.Value `json:"read"` // what it looked at
 }
 
-// Gap is one reason for which checks could not be assessed.
+// Gap is one reason why checks could not be assessed.
 type Gap struct {
 	Reason string   `json:"reason"`
 	Remedy string   `json:"remedy,omitempty"`
@@ -168,7 +168,7 @@ func Build(rec *recording.Recording, res *check.Result) *Data {
 	return d
 }
 
-// Pseudonyms says what became of names in a redacted recording, or "".
+// Pseudonyms says what happened to the names in a redacted recording, or "".
 func (d *Data) Pseudonyms() string {
 	if d.Redacted == nil {
 		return ""
@@ -180,8 +180,8 @@ func (d *Data) Pseudonyms() string {
 	return text
 }
 
-// bpfSeconds adds up what perfdoctor's own programs took: what the kernel measured of each, in a part of the window,
-// for all of it.
+// bpfSeconds adds up the CPU time of perfdoctor's own BPF programs. The kernel measured each in a part of the window;
+// bpfSeconds extrapolates to all of it.
 func bpfSeconds(rec *recording.Recording) float64 {
 	n := 0.0
 	for _, s := range rec.Counter(metric.BPFSeconds) {
@@ -196,7 +196,7 @@ func bpfSeconds(rec *recording.Recording) float64 {
 	return n
 }
 
-// ExitCode gives 3 when a finding is at warning or above, 4 when the report is no clean bill, else 0.
+// ExitCode returns 3 if a finding is at warning or above, 4 if the report is no clean bill, else 0.
 func (d *Data) ExitCode() int {
 	for i := range d.Findings {
 		if d.Findings[i].Severity >= check.Warning {
@@ -293,17 +293,17 @@ func (v *Verdict) decide(d *Data) {
 	v.Summary += "."
 }
 
-// fullOf is the share of a host's CPUs from which on nothing is left for more work but pieces of moments.
+// fullOf is the share of a host's CPUs from which on only scraps of time are left for more work.
 const fullOf = 0.95
 
-// fullCPUs says that the CPUs of the host are full, and who has most of them; "" where they are not.
+// fullCPUs says that the CPUs of the host are full, and who has most of them. It is "" if they are not full.
 func (d *Data) fullCPUs() string {
 	c := d.Consumers
 	if c == nil || len(c.List) == 0 || c.Busy < fullOf*c.CPUs {
 		return ""
 	}
 	sum, names, verb := 0.0, []string{}, "has"
-	for i, x := range c.List[:min(len(c.List), namedConsumers)] { // the first is the greatest
+	for i, x := range c.List[:min(len(c.List), namedConsumers)] { // the first is the largest
 		if i > 0 && x.CPUs < leastOf*c.CPUs {
 			break
 		}
@@ -323,8 +323,8 @@ func (d *Data) fullCPUs() string {
 		cpusText(c.CPUs), rest)
 }
 
-// lead is what the answer begins with where no finding is a warning: the heading, and a sentence that says why; ""
-// where nothing is so remarkable.
+// lead returns the beginning of the answer if no finding is a warning: the heading, and a sentence that says why.
+// Both are "" if nothing is so remarkable.
 func (d *Data) lead() (heading, text string) {
 	full, f := d.fullCPUs(), d.leading()
 	switch {
@@ -338,7 +338,7 @@ func (d *Data) lead() (heading, text string) {
 	return "", ""
 }
 
-// leading is the finding of a target that is no fault and that a reader wants to know first; nil without one.
+// leading returns the finding of a target that is no fault but that a reader wants to know first, or nil.
 func (d *Data) leading() *Finding {
 	i := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.Role == Note && f.Lead.Heading != "" })
 	if i < 0 || d.wholeHost() {
@@ -349,8 +349,8 @@ func (d *Data) leading() *Finding {
 
 const busy = "busy"
 
-// Of those who fill the CPUs as many are named as have most of the time, but no more than a sentence holds, and nobody
-// who has a crumb of it.
+// Bounds of the sentence about who fills the CPUs. It names as many as have most of the time, but no more than a
+// sentence holds, and nobody who has only a crumb of it.
 const (
 	mostOf         = 0.8
 	leastOf        = 0.1
@@ -369,7 +369,7 @@ func (d *Data) Heading() string {
 	return result
 }
 
-// incomplete tells that more checks were kept from their numbers than were assessed. Checks that do not apply here do
+// incomplete reports whether more checks lacked their numbers than were assessed. Checks that do not apply here do
 // not count.
 func (v *Verdict) incomplete() bool { return v.Blocked > v.WithFinding+v.Fine }
 
@@ -380,7 +380,7 @@ func needs(n int) string {
 	return fmt.Sprintf("%d further checks need", n)
 }
 
-// Doubt says that a report with a finding is of the smaller part of what was asked for, or "".
+// Doubt says that a report with a finding covers the smaller part of what was asked for, or "".
 func (d *Data) Doubt() string {
 	if d.Verdict.Result != Bottleneck || !d.Verdict.incomplete() {
 		return ""
@@ -388,13 +388,13 @@ func (d *Data) Doubt() string {
 	return fmt.Sprintf("what %s to know could not be read; to change that: %s", needs(d.Verdict.Blocked), d.wayOut())
 }
 
-// wayOut gives what lets most of the blocked checks see. Where nothing was denied it is no right that is missing, so it
-// does not name sudo: root is not told to become root.
+// wayOut returns what would let most of the blocked checks see. If nothing was denied, no right is missing. It does
+// not name sudo then: root is not told to become root.
 func (d *Data) wayOut() string {
 	denied := false
 	for _, c := range d.Cost.Collectors {
 		if outOfFiles(c.Reason) {
-			return "ulimit -n 1024" // the usual soft limit, with which all collectors open their files
+			return "ulimit -n 1024" // the usual soft limit, at which all collectors can open their files
 		}
 		if c.Status == recording.StatusUnsupported && c.Name == "cpu" {
 			return "run perfdoctor where /proc is mounted, in a container with --pid=host"
@@ -419,7 +419,7 @@ func arrange(res *check.Result) []Finding {
 		f := res.Findings[i]
 		f.Evidence = append([]quantity.Value{}, f.Evidence...)
 		all[i] = Finding{ID: f.ID(), Cause: rootCause(res.Findings, &f), Finding: f}
-		if times[f.ID()]++; times[f.ID()] > 1 { // a check that says two things of one subject
+		if times[f.ID()]++; times[f.ID()] > 1 { // a check that says two things about one subject
 			all[i].ID = fmt.Sprintf("%s #%d", f.ID(), times[f.ID()])
 		}
 		all[i].Role = role(&all[i], i == 0 && res.Principal() != nil)
@@ -450,7 +450,8 @@ func role(f *Finding, principal bool) Role {
 	return Note
 }
 
-// rootCause follows explained_by to its end, empty when there is none, or none that the report could show (a ring).
+// rootCause follows explained_by to its end. It is empty if the finding has no cause, or none that the report could
+// show (a ring).
 func rootCause(findings []check.Finding, f *check.Finding) string {
 	root := ""
 	for range len(findings) + 1 {

@@ -8,8 +8,8 @@ import (
 // sparks are the eighths of a cell, from the bottom (Block Elements, U+2581 to U+2588).
 var sparks = []rune("▁▂▃▄▅▆▇█")
 
-// sparkline draws numbers as one cell each, from the least of them to the greatest; one that is none (NaN) is a gap,
-// and numbers that hardly differ are a flat line. Zero is the bottom when it is not far below the least.
+// sparkline draws each number as one cell, from the least to the greatest. A number that is NaN is a gap, and numbers
+// that hardly differ are a flat line. Zero is the bottom if it is not far below the least number.
 func sparkline(values []float64) string {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, v := range values {
@@ -20,7 +20,7 @@ func sparkline(values []float64) string {
 	if low > 0 && low < high/2 {
 		low = 0
 	}
-	// A tenth of the greatest is the least range: else a line would make mountains of noise.
+	// The range is at least a tenth of the greatest number: else a line would make mountains of noise.
 	if high-low < math.Abs(high)/10 {
 		low = high - math.Abs(high)/10
 	}
@@ -38,8 +38,8 @@ func sparkline(values []float64) string {
 	return b.String()
 }
 
-// eighth gives the place of a number between low and high in sparks. It halves first: the distance of two numbers can
-// be infinite.
+// eighth returns the place of a number between low and high in sparks. It halves first: the distance between two
+// numbers can be infinite.
 func eighth(v, low, high float64) int {
 	share := (v/2 - low/2) / (high/2 - low/2)
 	if math.IsNaN(share) {
@@ -48,7 +48,7 @@ func eighth(v, low, high float64) int {
 	return int(min(max(share, 0)*float64(len(sparks)), float64(len(sparks)-1)))
 }
 
-// thin brings many numbers to at most n, each the mean of its neighbours.
+// thin reduces many numbers to at most n, each the mean of its neighbours.
 func thin(values []float64, n int) []float64 {
 	if len(values) <= n {
 		return values
@@ -63,7 +63,7 @@ func thin(values []float64, n int) []float64 {
 	return out
 }
 
-// bar draws a share of one as so many cells, in eighths (U+2588 to U+258F).
+// bar draws a share of one in a number of cells, by eighths (U+2588 to U+258F).
 func bar(share float64, cells int) string {
 	share = min(max(share, 0), 1) // NaN stays
 	if math.IsNaN(share) {

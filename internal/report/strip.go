@@ -14,8 +14,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// A Resource is one line of the strip below the answer: how much of it is used, what waits for it, and what it lost (B.
-// Gregg, the USE method). A number that was not measured is "-".
+// A Resource is one line of the strip below the answer: how much of it is used, what waits for it, and what it lost
+// (B. Gregg, the USE method). A number that was not measured is "-".
 type Resource struct {
 	Name                  string
 	Used, Waiting, Errors string
@@ -23,14 +23,14 @@ type Resource struct {
 	Severity              check.Severity
 }
 
-// passed is the verdict of a resource of which some check passed and none has a finding.
+// passed is the verdict of a resource if some of its checks passed and none has a finding.
 const passed = "ok"
 
 // notMeasured stands for a number that the recording does not have.
 const notMeasured = "-"
 
-// resourceChecks are the checks that judge a resource. What is about a program's code rather than about the machine, or
-// about TCP in one program, is in none: the findings have it.
+// resourceChecks are the checks that judge a resource. Checks about a program's code rather than the machine, or
+// about TCP in one program, belong to no resource: the findings have them.
 func resourceChecks() []struct {
 	resource string
 	checks   []string
@@ -89,7 +89,7 @@ func resourcesOf(rec *recording.Recording, d *Data) []Resource {
 	return out
 }
 
-// judge takes the worst finding of the checks; without any, one that passed makes it ok.
+// judge takes the worst finding of the checks. Without a finding, one check that passed makes the resource ok.
 func (r *Resource) judge(d *Data, checks []string) {
 	r.Verdict = "not assessed"
 	if slices.ContainsFunc(d.Fine, func(f Fine) bool { return slices.Contains(checks, f.Check) }) {
@@ -102,7 +102,7 @@ func (r *Resource) judge(d *Data, checks []string) {
 	}
 }
 
-// perSecond is the rise of counters in a second; ok is false where there are no two readings.
+// perSecond returns the rise of counters per second. ok is false if there are no two readings.
 func perSecond(series []recording.CounterSeries) (n float64, ok bool) {
 	rise, seconds, ok := evidence.Rise("", series)
 	if !ok || seconds.Number() <= 0 {
@@ -111,7 +111,7 @@ func perSecond(series []recording.CounterSeries) (n float64, ok bool) {
 	return rise.Number() / seconds.Number(), true
 }
 
-// rise is by how much counters rose in the window, all together.
+// rise returns by how much counters rose in the window, all together.
 func rise(rec *recording.Recording, list ...*metric.Counter) (n float64, ok bool) {
 	for _, c := range list {
 		if v, _, had := evidence.Rise("", inTarget(rec, c)); had {
@@ -121,7 +121,7 @@ func rise(rec *recording.Recording, list ...*metric.Counter) (n float64, ok bool
 	return n, ok
 }
 
-// inTarget gives the series of the target's network namespace, or all of a counter that has none.
+// inTarget returns the series of the target's network namespace, or all series of a counter without that label.
 func inTarget(rec *recording.Recording, c *metric.Counter) []recording.CounterSeries {
 	if slices.Contains(c.Describe().Labels, "netns") {
 		return rec.Counter(c, "netns", metric.NetNSTarget)
@@ -148,13 +148,13 @@ func cpuUse(rec *recording.Recording, d *Data, r *Resource) {
 // ofTime is left out in a narrow terminal.
 const ofTime = " of time"
 
-// stalled is the share of the time in which something waited for the resource (PSI, some).
+// stalled returns the share of time in which something waited for the resource (PSI, some).
 func stalled(rec *recording.Recording, resource string) (string, bool) {
 	share, ok := perSecond(rec.Counter(metric.Pressure, "resource", resource, "kind", "some"))
 	return wholeShare(share) + ofTime, ok
 }
 
-// wholeShare gives a share to a per cent: "0 %", "<1 %", "33 %".
+// wholeShare returns a share in whole per cent: "0 %", "<1 %", "33 %".
 func wholeShare(n float64) string {
 	if n > 0 && n < 0.01 {
 		return "<1 %"
@@ -176,7 +176,7 @@ func memoryUse(rec *recording.Recording, r *Resource) {
 	}
 }
 
-// longestDevice is enough for nvme10n1p1.
+// longestDevice is long enough for nvme10n1p1.
 const longestDevice = 10
 
 func diskUse(rec *recording.Recording, r *Resource) {
@@ -234,7 +234,7 @@ func tcpUse(rec *recording.Recording, r *Resource) {
 	}
 }
 
-// short writes a number as people do where there is no room for more: "115k/s", "1.2M", "23 GiB".
+// short writes a number as people do if there is no room for more: "115k/s", "1.2M", "23 GiB".
 func short(n float64, unit quantity.Unit) string {
 	if unit == quantity.Bytes || unit == "B/s" {
 		number, word, _ := strings.Cut(quantity.Of("", n, unit).Text(), " ")
@@ -259,7 +259,7 @@ func short(n float64, unit quantity.Unit) string {
 	return digits(n) + per
 }
 
-// digits gives two digits, or all of a whole number: "0.53", "4.2", "115".
+// digits keeps two digits, or all digits of a whole number: "0.53", "4.2", "115".
 func digits(n float64) string {
 	switch {
 	case n >= 10:
@@ -270,8 +270,8 @@ func digits(n float64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.2g", n), ".0")
 }
 
-// strip writes the resources, a line each. Where a verdict does not fit, its severity stands for it: the findings name
-// the check. Too narrow for a table, each is a sentence.
+// strip writes the resources, one per line. If a verdict does not fit, its severity stands for it: the findings name
+// the check. If the width is too small for a table, each resource is a sentence.
 func (t *text) strip() {
 	if len(t.d.Resources) == 0 {
 		return

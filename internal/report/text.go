@@ -12,20 +12,20 @@ import (
 
 // TextOptions adjust the text report.
 type TextOptions struct {
-	Color   bool // write terminal colours
+	Color   bool // use terminal colours
 	Width   int  // columns; 80 when zero
 	Verbose bool // every finding in full, and every value that was read
 }
 
-// sameCheck is how many findings of one check are shown in a row before the rest is counted: a check that accuses forty
-// destinations must not push everything else off the screen.
+// sameCheck is how many findings of one check are shown in a row before the rest are counted: a check that accuses
+// forty destinations must not push everything else off the screen.
 const sameCheck = 3
 
 // shownInfos is how many facts that are no fault are shown without -v.
 const shownInfos = 3
 
-// Text writes the report for a person: the answer first, then the machine's resources, what else was found, who has the
-// machine, where the time goes, and in a line what passed and what could not run.
+// Text writes the report for a person: the answer first, then the machine's resources, what else was found, who has
+// the machine, where the time goes, and in one line what passed and what could not run.
 func (d *Data) Text(w io.Writer, opts TextOptions) error {
 	t := &text{page: newPage(opts), d: d, verbose: opts.Verbose}
 	t.header()
@@ -119,7 +119,7 @@ func (t *text) target() string {
 	return strings.Join(parts, ", ")
 }
 
-// targetName gives "process 4021 (java)" or "cgroup /app.slice".
+// targetName returns "process 4021 (java)" or "cgroup /app.slice".
 func targetName(tg recording.Target) string {
 	what := tg.Kind
 	if tg.PID != 0 {
@@ -174,7 +174,7 @@ func severityStyle(s check.Severity) style {
 	return cyan
 }
 
-// consequences prints one line each for what the finding explains.
+// consequences prints one line for each finding that the cause explains.
 func (t *text) consequences(cause *Finding) {
 	list := t.withRole(Consequence, cause.ID)
 	if len(list) == 0 {
@@ -239,8 +239,8 @@ func (t *text) list(title string, list []*Finding) {
 	}, "  ")
 }
 
-// compact prints a finding in a few lines; one of the same check as the last only says about whom it is and what
-// differs.
+// compact prints a finding in a few lines. If the last finding was of the same check, it prints only whom this one is
+// about and what differs.
 func (t *text) compact(f, last *Finding) {
 	if last != nil && last.Check == f.Check {
 		also := f.Subject.String()
@@ -284,7 +284,7 @@ func (t *text) infos() {
 	}
 }
 
-// cost says what perfdoctor itself used, and always what is missing because of it.
+// cost says what perfdoctor itself used, and always what is missing because of that.
 func (t *text) cost() {
 	c := t.d.Cost
 	t.blank()

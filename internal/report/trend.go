@@ -31,7 +31,7 @@ func (t Trend) Text(w io.Writer, opts TextOptions) error {
 	return nil
 }
 
-// Title says of what and when the trend is.
+// Title says what the trend is about, and its time.
 func (t Trend) Title() string { return t.recordings() + " " + t.when() }
 
 func (t Trend) recordings() string { return plural(len(t.Runs), "recording") }
@@ -44,16 +44,16 @@ func (t Trend) when() string {
 // StepText says where a lasting change began, and what it is.
 func (t Trend) StepText(s *compare.Step) string { return stepText(t.Trend, s) }
 
-// Table has a row a recording, and a head.
+// Table returns a head, and a row for each recording.
 func (t Trend) Table() [][]string { return trendTable(t.Trend, func(s string) string { return s }) }
 
-// A TrendNumber is a number over all recordings, which is not zero in all of them.
+// A TrendNumber is a number over all recordings. It is not zero in all of them.
 type TrendNumber struct {
 	Label, Ends string    // Ends are the first and the last value with their unit
-	Values      []float64 // in the order of the recordings; NaN where it is not known
+	Values      []float64 // in the order of the recordings; NaN if not known
 }
 
-// Numbers gives those that are worth a curve.
+// Numbers returns the numbers that are worth a curve.
 func (t Trend) Numbers() (out []TrendNumber) {
 	for i := range t.Rows {
 		if r := &t.Rows[i]; !nothing(r) {
@@ -103,7 +103,7 @@ func stepText(d *compare.Trend, s *compare.Step) string {
 	return fmt.Sprintf("from %s (%s UTC) on: %s", d.Runs[s.At].Name, d.Runs[s.At].Started.Format(minute), s.Summary)
 }
 
-// rowValues gives the means, NaN where they are not known.
+// rowValues returns the means, NaN if they are not known.
 func rowValues(r *compare.Row) []float64 {
 	var out []float64
 	for _, v := range r.Values {
@@ -116,7 +116,7 @@ func rowValues(r *compare.Row) []float64 {
 	return out
 }
 
-// ends gives the first and the last that is known, as text.
+// ends returns the first and the last known value, as text.
 func ends(r *compare.Row) string {
 	first, last := "", ""
 	for _, v := range r.Values {
@@ -131,7 +131,7 @@ func ends(r *compare.Row) string {
 	return first + " → " + last
 }
 
-// nothing tells whether a number is zero in all recordings.
+// nothing reports whether a number is zero in all recordings.
 func nothing(r *compare.Row) bool {
 	for _, v := range r.Values {
 		if v != nil && v.Mean != 0 {
@@ -161,7 +161,7 @@ func (t *trendText) numbers() {
 	}
 }
 
-// SeenMark is one letter for what became of a check in a recording.
+// SeenMark returns one letter for the outcome of a check in a recording.
 func SeenMark(s compare.Seen) string {
 	switch s {
 	case compare.SeenCritical:
@@ -193,7 +193,7 @@ func (t *trendText) findings() {
 	}
 }
 
-// tableColumns are the numbers that the table has, where they are known; the others are in JSON.
+// tableColumns are the numbers in the table, if they are known; the others are in JSON.
 var tableColumns = map[string]string{
 	"cpu_per_request": "CPU/request", "ipc": "IPC", "throttled_share": "throttled", "gc_share": "GC",
 	"slow_connects": "slow connects",
@@ -207,7 +207,8 @@ func (t *trendText) table() {
 	}
 }
 
-// trendTable has a row a recording: its time, its numbers, its first finding and its name, each through escape.
+// trendTable has a row for each recording: its time, its numbers, its first finding and its name, each through
+// escape.
 func trendTable(d *compare.Trend, escape func(string) string) [][]string {
 	head := []string{"UTC"}
 	var columns []*compare.Row

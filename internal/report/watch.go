@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// Watch is a screen that shows the latest of many diagnoses of one target, and how its key numbers went.
+// Watch is a screen that shows the latest of many diagnoses of one target, and the course of its key numbers.
 type Watch struct {
 	keep    int
 	windows int
@@ -25,14 +25,14 @@ type Watch struct {
 	marked  string               // ▲ below each window that the user marked, spaces elsewhere
 	bySize  bool                 // consumers are sorted by memory, not by CPU time
 
-	Keys string // what the keys do, where there are any
+	Keys string // what the keys do, if there are any
 	Note string // what the last key did
 }
 
-// NewWatch makes an empty screen that remembers so many windows.
+// NewWatch makes an empty screen that remembers keep windows.
 func NewWatch(keep int) *Watch { return &Watch{keep: keep, history: map[string][]float64{}} }
 
-// Add takes a further diagnosis, with the key numbers of its window.
+// Add takes another diagnosis, with the key numbers of its window.
 func (w *Watch) Add(d *Data, numbers []keynumber.Number) {
 	w.data, w.numbers = d, numbers
 	w.windows++
@@ -95,8 +95,8 @@ func markOf(d *Data) rune {
 	return '+'
 }
 
-// Frame writes the screen, at most so many lines: it goes to the upper left corner, writes over what is there, and
-// clears the rest, so that nothing flickers (ECMA-48: CUP, EL, ED).
+// Frame writes the screen, at most lines long: it goes to the upper left corner, overwrites what is there, and clears
+// the rest, so that nothing flickers (ECMA-48: CUP, EL, ED).
 func (w *Watch) Frame(out io.Writer, opts TextOptions, lines int) error {
 	t := &text{page: newPage(opts), d: w.data, bySize: w.bySize}
 	t.line(bold, "perfdoctor ", "  ", t.target())
@@ -111,7 +111,7 @@ func (w *Watch) Frame(out io.Writer, opts TextOptions, lines int) error {
 	t.strip()
 	t.blank()
 	w.keyNumbers(t)
-	t.who() // what the screen has no line for is left out
+	t.who() // what does not fit on the screen is left out
 	t.threadTime()
 	shown := strings.Split(strings.TrimRight(t.b.String(), "\n"), "\n")
 	if len(shown) > lines && lines > 0 {
@@ -170,7 +170,7 @@ func (w *Watch) keyNumbers(t *text) {
 	}
 	for _, r := range padded(rows) {
 		line := "  " + r[0] + "  " + r[1] + "  "
-		// the newest is at the right: what is old goes
+		// the newest is at the right: the oldest is cut off
 		if over := utf8.RuneCountInString(line) + 14 - t.width; over > 0 {
 			rs := []rune(r[1])
 			line = "  " + r[0] + "  " + string(rs[min(over, len(rs)):]) + "  "
@@ -179,8 +179,8 @@ func (w *Watch) keyNumbers(t *text) {
 	}
 }
 
-// worthALine reports whether a number was ever more than as good as none: a curve of a thousandth of a per cent only
-// draws the eye.
+// worthALine reports whether a number ever rose above its floor: a curve of a thousandth of a per cent only draws the
+// eye.
 func worthALine(n *keynumber.Number, list []float64) bool {
 	return slices.ContainsFunc(list, func(v float64) bool { return v > 0 && v >= n.Floor })
 }
@@ -215,5 +215,5 @@ func (t *text) overTime() {
 	}
 }
 
-// sparkCells is the most cells of a sparkline beside a label and a number in 80 columns.
+// sparkCells is the most cells that a sparkline has beside a label and a number in 80 columns.
 const sparkCells = 24

@@ -15,11 +15,11 @@ import (
 const (
 	// shownConsumers is how many the text shows without -v: what fills a machine is among the first.
 	shownConsumers = 5
-	// leastCPUs is below what a line would say nothing of a consumer's CPU time.
+	// leastCPUs is the least CPU time of a consumer that a line would not round to nothing.
 	leastCPUs = 0.005
 )
 
-// consumersOf is who had the machine, nil where that was not recorded.
+// consumersOf returns who had the machine, or nil if that was not recorded.
 func consumersOf(rec *recording.Recording) *evidence.Consumption {
 	c, ok := evidence.Consumers(rec)
 	if !ok {
@@ -30,7 +30,7 @@ func consumersOf(rec *recording.Recording) *evidence.Consumption {
 
 func (d *Data) wholeHost() bool { return d.Target.Kind == "host" || d.Target.Kind == "" }
 
-// who is the block of a whole host. Of a target it is a line: the verdict is not about its neighbours.
+// who prints the consumers of a whole host. For a target it prints one line: the verdict is not about its neighbours.
 func (t *text) who() {
 	c := t.d.Consumers
 	if c == nil {
@@ -64,7 +64,7 @@ func (t *text) who() {
 	}
 }
 
-// shownOf gives the consumers that have a line.
+// shownOf returns the consumers that get a line.
 func shownOf(c *evidence.Consumption, all bool) []evidence.Consumer {
 	if all {
 		return c.List
@@ -78,7 +78,7 @@ func shownOf(c *evidence.Consumption, all bool) []evidence.Consumer {
 	return out
 }
 
-// mostMemory names who has most memory if that has no line of its own.
+// mostMemory names the consumer with the most memory if that one has no line of its own.
 func mostMemory(c *evidence.Consumption, shown []evidence.Consumer) string {
 	var most evidence.Consumer
 	for _, x := range c.List {
@@ -97,7 +97,7 @@ func mostMemory(c *evidence.Consumption, shown []evidence.Consumer) string {
 	return fmt.Sprintf("; most memory: %s, %s", evidence.ConsumerName(most), memoryText(most.Memory))
 }
 
-// machineText says what was busy, and what of it is no process's.
+// machineText says what was busy, and which part belongs to no process.
 func machineText(c *evidence.Consumption) string {
 	s := fmt.Sprintf("%s of %s busy", cpusNumber(c.Busy), cpusText(c.CPUs))
 	if c.Interrupts >= leastCPUs {
@@ -135,13 +135,13 @@ func consumerText(x evidence.Consumer) string {
 	return strings.Join(parts, ", ")
 }
 
-// worthIO is from where on disk I/O in a window is worth a word.
+// worthIO is the least disk I/O in a window that is worth a word.
 const worthIO = 1 << 20
 
-// besideIt says in a line what the host's other processes use.
+// besideIt says in one line what the host's other processes use.
 func besideIt(c *evidence.Consumption) string {
 	s := fmt.Sprintf("other processes use %s of %s", cpusNumber(c.Others()), cpusText(c.CPUs))
-	for _, x := range c.List { // the first is the greatest
+	for _, x := range c.List { // the first is the largest
 		if !x.Target && x.CPUs >= leastCPUs {
 			return s + fmt.Sprintf(", most by %s: %s", evidence.ConsumerName(x), cpusNumber(x.CPUs))
 		}
@@ -149,10 +149,10 @@ func besideIt(c *evidence.Consumption) string {
 	return s
 }
 
-// A User is one of those who use the machine, as a reader sees it.
+// A User is one consumer of the machine, as a reader sees it.
 type User struct{ CPUs, Memory, Who string }
 
-// Users are those that use most of a whole host; none of a target, of which [Data.RestOfHost] tells.
+// Users are the largest consumers of a whole host. A target has none; [Data.RestOfHost] is for it.
 func (d *Data) Users() (list []User) {
 	if !d.wholeHost() || d.Consumers == nil {
 		return nil
@@ -163,7 +163,7 @@ func (d *Data) Users() (list []User) {
 	return list
 }
 
-// RestOfHost says in a line what processes use that are not the target's; "" of a whole host.
+// RestOfHost says in one line what processes other than the target's use; "" for a whole host.
 func (d *Data) RestOfHost() string {
 	if d.wholeHost() || d.Consumers == nil {
 		return ""
@@ -190,7 +190,7 @@ func (m *markdown) who() {
 	}
 }
 
-// cpusNumber gives CPUs to two decimals, as they add up to a reader.
+// cpusNumber returns CPUs to two decimals, so that they add up for a reader.
 func cpusNumber(n float64) string {
 	return evidence.WithoutUnit(quantity.Of("", rounded(n), quantity.CPUs))
 }

@@ -21,29 +21,29 @@ const (
 	ExitFailed   = 1 // perfdoctor failed
 	ExitUsage    = 2 // the call was wrong, or names something that is not there
 	ExitFindings = 3 // a finding at warning or above
-	// 4, incomplete: most of what was asked for could not be assessed, or what is full is full of something without a
-	// name; only a report gives it.
+	// 4, incomplete: most of what was asked for could not be assessed, or something is full and what fills it has no
+	// name. Only a report returns it.
 )
 
-// An App is one run's state: what the commands share.
+// An App is the state of one run, which the commands share.
 type App struct {
 	Version string
 	Streams Streams
 	Exit    int // the exit code of a run without an error
 }
 
-// Streams are where a run writes: the report to Out and nothing else, all other words to Err.
+// Streams are where a run writes: only the report goes to Out, all other words go to Err.
 type Streams struct {
 	Out, Err io.Writer
 }
 
-// Say writes to the standard error. Where even that fails there is nobody left to tell.
+// Say writes to the standard error. If even that fails, there is nobody left to tell.
 func (s Streams) Say(format string, args ...any) { _, _ = fmt.Fprintf(s.Err, format, args...) }
 
-// A UsageError is a mistake in the call: exit code 2.
+// A UsageError is a mistake in the call. Its exit code is 2.
 type UsageError struct{ msg string }
 
-// Error gives the message.
+// Error returns the message.
 func (e *UsageError) Error() string { return e.msg }
 
 // UsageErrorf makes a [UsageError].
@@ -65,7 +65,7 @@ func OutputError(err error) error {
 // Format is an output format of -o.
 type Format string
 
-// The output formats. A command names those that it writes.
+// The output formats. A command names the ones it writes.
 const (
 	Text     Format = "text"
 	JSON     Format = "json"
@@ -74,7 +74,7 @@ const (
 	HTML     Format = "html"
 )
 
-// ParseFormat reads the value of -o, which must be one of those known.
+// ParseFormat reads the value of -o, which must be one of the known formats.
 func ParseFormat(s string, known []Format) (Format, error) {
 	if f := Format(s); slices.Contains(known, f) {
 		return f, nil
@@ -82,7 +82,7 @@ func ParseFormat(s string, known []Format) (Format, error) {
 	return "", UsageErrorf("unknown output format %q: use %s", s, Alternatives(known))
 }
 
-// Alternatives gives "text, json or markdown".
+// Alternatives returns "text, json or markdown".
 func Alternatives(known []Format) string {
 	s := string(known[0])
 	for _, f := range known[1 : len(known)-1] {
@@ -91,7 +91,7 @@ func Alternatives(known []Format) string {
 	return s + " or " + string(known[len(known)-1])
 }
 
-// AddOutputFlag adds -o with the formats known.
+// AddOutputFlag adds -o with the known formats.
 func AddOutputFlag(cmd *cobra.Command, output *string, known []Format) {
 	cmd.Flags().StringVarP(output, "output", "o", string(Text), "output `format`: "+Alternatives(known))
 	var names []string
@@ -101,7 +101,7 @@ func AddOutputFlag(cmd *cobra.Command, output *string, known []Format) {
 	CompleteFlag(cmd, "output", names...)
 }
 
-// NoArgs wants no arguments; one that is there may be a misspelt command.
+// NoArgs accepts no arguments. An argument may be a misspelt command.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -124,7 +124,7 @@ func UnknownCommand(cmd *cobra.Command, name string) error {
 	return UsageErrorf("unknown command %q: see `%s --help`", name, cmd.CommandPath())
 }
 
-// OneArg wants one argument, named in the error.
+// OneArg requires one argument, which the error names.
 func OneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -134,7 +134,7 @@ func OneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// SomeArgs wants at least one argument.
+// SomeArgs requires at least one argument.
 func SomeArgs(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -149,7 +149,7 @@ func CompleteFlag(cmd *cobra.Command, flag string, values ...string) {
 	CompleteFlagBy(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// CompleteFlagBy completes a flag with what a function gives.
+// CompleteFlagBy completes a flag with the result of a function.
 func CompleteFlagBy(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(fmt.Sprintf("command: complete --%s: %v", flag, err)) // a flag misspelt here, found by every test

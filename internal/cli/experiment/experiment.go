@@ -1,5 +1,5 @@
 // Package experiment changes one thing of this host for some seconds, measures before, during and after, and puts it
-// back, also when it is killed: a watchdog, a process of its own, undoes what this one cannot. It is the only part of
+// back, even if it is killed: a watchdog, a separate process, undoes what this one cannot. It is the only part of
 // perfdoctor that changes a host.
 package experiment
 
@@ -22,7 +22,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
-// ErrRefused says that an experiment is not made, since it has no undo or would show nothing; nothing was changed.
+// ErrRefused says that an experiment is not made because it has no undo or would show nothing. Nothing was changed.
 var ErrRefused = errors.New("refused")
 
 type refusal struct{ msg string }
@@ -32,9 +32,9 @@ func (r *refusal) Unwrap() error { return ErrRefused }
 
 func refusedf(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 
-// An Experiment is one change of this host, and what it is to show.
+// An Experiment is one change of this host, and what it should show.
 type Experiment struct {
-	// Duration is how long each of the three windows is, and the change lasts.
+	// Duration is the length of each of the three windows, and of the change.
 	Duration time.Duration
 
 	name    string // quota or pause
@@ -46,10 +46,10 @@ type Experiment struct {
 	knob    knob
 }
 
-// Close lets go of what the experiment would change.
+// Close releases what the experiment would change.
 func (e *Experiment) Close() { _ = e.knob.file.Close() } // what was written to it was checked
 
-// A Change is what an experiment does to this host, and how it is undone by hand.
+// A Change is what an experiment does to this host, and how to undo it by hand.
 type Change struct {
 	What   string `json:"what"` // a control file, or a process
 	Before string `json:"before"`
@@ -63,8 +63,8 @@ func (e *Experiment) Change() Change {
 	return Change{e.knob.name, e.knob.before, e.knob.during, e.knob.byHand(), e.risk}
 }
 
-// RaiseQuota is an experiment on the tightest CPU limit that holds for the target: it is raised to so many CPUs, or
-// lifted where that is 0.
+// RaiseQuota is an experiment on the tightest CPU limit that holds for the target: it raises the limit to that many
+// CPUs, or lifts it if to is 0.
 func RaiseQuota(h *host.Host, t host.Target, to float64) (*Experiment, error) {
 	var best *quota
 	for _, level := range t.Cgroups {
@@ -98,7 +98,7 @@ func RaiseQuota(h *host.Host, t host.Target, to float64) (*Experiment, error) {
 	return e, e.locked()
 }
 
-// locked closes the experiment where another is under way.
+// locked closes the experiment if another is under way.
 func (e *Experiment) locked() error {
 	err := e.knob.lock()
 	if err != nil {
@@ -115,7 +115,7 @@ type quota struct {
 
 func (q *quota) cpus() float64 { return float64(q.limit) / float64(q.period) }
 
-// readQuota gives the limit of a level, nil where it has none.
+// readQuota returns the limit of a level, or nil if it has none.
 func readQuota(level host.CgroupLevel) (*quota, error) {
 	names := []string{"cpu.max"} // "LIMIT PERIOD", or "max PERIOD"
 	if level.Version == 1 {
@@ -124,7 +124,7 @@ func readQuota(level host.CgroupLevel) (*quota, error) {
 	var fields []string
 	for _, name := range names {
 		text, err := host.ReadFile(level.Dir+"/"+name, nil)
-		if errors.Is(err, fs.ErrNotExist) { // the root has none, nor a group without the controller
+		if errors.Is(err, fs.ErrNotExist) { // the root has none, nor has a group without the controller
 			return nil, nil //nolint:nilnil // there is none
 		}
 		if err != nil {
@@ -146,7 +146,7 @@ func readQuota(level host.CgroupLevel) (*quota, error) {
 	return &quota{level, limit, period}, nil
 }
 
-// knob is the control file, with the values as the kernel shows them.
+// knob returns the control file, with the values as the kernel shows them.
 func (q *quota) knob(to float64) (knob, error) {
 	name, before, during := "cpu.cfs_quota_us", strconv.FormatInt(q.limit, 10), "-1"
 	if to != 0 {
@@ -166,7 +166,7 @@ func (q *quota) knob(to float64) (knob, error) {
 	return knob{name: f.Name(), before: before, during: during, file: f}, nil
 }
 
-// rights says what is missing where a control file may not be written.
+// rights says what is missing if a control file may not be written.
 func rights(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 		return refusedf("%v: an experiment needs the right to write there; run it as root on the host", err)
@@ -174,7 +174,7 @@ func rights(err error) error {
 	return err
 }
 
-// PauseGroup is an experiment on a neighbour of the target, a group, which its freezer pauses.
+// PauseGroup is an experiment on a neighbour of the target: a group, which its freezer pauses.
 func PauseGroup(ctx context.Context, h *host.Host, t host.Target, group string) (*Experiment, error) {
 	dirs, err := h.GroupDirs(group)
 	if err != nil {
@@ -223,12 +223,12 @@ func freezer(dir string) (k knob, err error) {
 	return k, err
 }
 
-// members lists the processes of a target, within a limit: one may keep whoever looks at it waiting.
+// members lists the processes of a target, within a time limit: a process can block whoever looks at it.
 func (e *Experiment) members(ctx context.Context, t host.Target) ([]host.Process, error) {
 	return clock.Within(readLimit, func() ([]host.Process, error) { return e.host.Members(ctx, t) })
 }
 
-// untouched makes sure that nobody has paused the group already.
+// untouched makes sure that the group is not paused already.
 func (e *Experiment) untouched() error {
 	now, err := e.knob.value()
 	if err == nil && now != e.knob.before {
@@ -237,7 +237,7 @@ func (e *Experiment) untouched() error {
 	return err
 }
 
-// PauseProcess is an experiment on a neighbour of the target, a process alone, which SIGSTOP pauses.
+// PauseProcess is an experiment on a neighbour of the target: a single process, which SIGSTOP pauses.
 func PauseProcess(ctx context.Context, h *host.Host, t host.Target, pid int) (*Experiment, error) {
 	f, err := os.Open(path.Join(h.Proc, strconv.Itoa(pid)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -263,7 +263,7 @@ func PauseProcess(ctx context.Context, h *host.Host, t host.Target, pid int) (*E
 	return e, e.locked()
 }
 
-// suspectProcess makes sure that the process can be stopped, and be let go again.
+// suspectProcess makes sure that the process can be stopped and continued.
 func (e *Experiment) suspectProcess() (host.Target, error) {
 	st, err := e.knob.processState()
 	switch {
@@ -277,14 +277,14 @@ func (e *Experiment) suspectProcess() (host.Target, error) {
 		return host.Target{}, refusedf("process %d (%q) is in state %c already: whoever stopped it is to let it go on",
 			st.PID, st.Comm, st.State)
 	}
-	// It lasts: the knob's directory is of this process, whoever has its number later.
+	// It stays valid: the knob's directory belongs to this process, even if another gets its number later.
 	return host.Target{
 		Kind: host.KindProcess, PIDs: []int{st.PID}, StartTime: st.StartTime, Comm: st.Comm,
 		Name: fmt.Sprintf("process %d (%q)", st.PID, st.Comm),
 	}, nil
 }
 
-// apart refuses to pause the target itself, perfdoctor, those that started it, and process 1.
+// apart refuses to pause the target itself, perfdoctor, its ancestors, and process 1.
 func (e *Experiment) apart(ctx context.Context, paused []host.Process) error {
 	targets, err := e.members(ctx, e.target)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// more is by how much the CPU use has to rise: that of one program differs by 12 % between runs
+	// more is the factor by which the CPU use has to rise: a single program's differs by 12 % between runs
 	// (docs/decisions/0012-noise-is-not-news.md).
 	more = 1.12
-	// less is to what the wait for each second of CPU time has to fall.
+	// less is the factor to which the wait for each second of CPU time has to fall.
 	less = 0.5
-	// asMuch is how much of the CPU use before has to be there: with less to do there is less to wait for
+	// asMuch is how much of the earlier CPU use must remain: with less to do there is less to wait for
 	// (docs/decisions/0081-a-second-window-disproves.md).
 	asMuch = 0.8
-	// harm is from how many threads on, or CPUs, there is something to gain: a twentieth of a CPU.
+	// harm is the number of threads, or CPUs, from which on there is something to gain: a twentieth of a CPU.
 	harm = 0.05
-	// filler is what a neighbour has to use to be one, in CPUs: a tenth.
+	// filler is the least CPU use of a neighbour that counts as one, in CPUs: a tenth.
 	filler = 0.1
 )
 
-// judge says whether the change took away what the finding is about, and its end brought it back.
+// judge says whether the change took away what the finding is about, and whether its end brought it back.
 func (e *Experiment) judge(before, during, after Window) (Outcome, string) {
 	if why := e.idle(before, during); why != "" {
 		return Unsure, why
@@ -45,7 +45,7 @@ func (e *Experiment) judge(before, during, after Window) (Outcome, string) {
 	return Unsure, "it got worse after the change, and no better with it"
 }
 
-// idle says why nothing could be shown.
+// idle says why the experiment could show nothing.
 func (e *Experiment) idle(before, during Window) string {
 	switch {
 	case before.CPUs < harm && before.Waiting < harm:
@@ -61,7 +61,7 @@ func (e *Experiment) idle(before, during Window) string {
 	return ""
 }
 
-// gain is in which way the target was better off than in another window, or "".
+// gain says in which way the target was better off than in another window, or "".
 func (w *Window) gain(than Window) string {
 	if w.CPUs > more*than.CPUs {
 		return fmt.Sprintf("it used %.2f CPUs instead of %.2f", w.CPUs, than.CPUs)
@@ -75,10 +75,10 @@ func (w *Window) gain(than Window) string {
 // wait is how long threads waited for each second of CPU time.
 func (w *Window) wait() float64 { return w.Waiting / max(w.CPUs, 0.01) } // a tick in a second
 
-// exitUnsure is the exit code of what cannot be told, as of disprove.
+// exitUnsure is the exit code if the outcome is unknown, as in disprove.
 const exitUnsure = 4
 
-// ExitCode is 0 where the finding stands, 3 where it falls, and 4 where it cannot be told.
+// ExitCode is 0 if the finding stands, 3 if it falls, and 4 if that is unknown.
 func (r *Result) ExitCode() int {
 	return map[Outcome]int{Stands: command.ExitFine, Falls: command.ExitFindings, Unsure: exitUnsure}[r.Result]
 }
@@ -108,7 +108,7 @@ func (r *Result) Text(w io.Writer) error {
 	return err
 }
 
-// Text names the change, before it is made.
+// Text names the change before it is made.
 func (c Change) Text() string {
 	return fmt.Sprintf("change   %s: %s -> %s\nrisk     %s\nundo     perfdoctor does, and a watchdog where it is "+
 		"killed; where both are: %s\n", c.What, c.Before, c.During, c.Risk, c.Undo)

@@ -20,12 +20,12 @@ type knob struct {
 	name           string // the file's path, or "process 42 (java)"
 	pid            int    // of a process, else 0
 	before, during string // as the kernel shows them
-	// file is the control file, or the process's directory in /proc. It stands for this group or process alone, also
-	// once another has its name or number, and is what signals go to (pidfd_send_signal(2), Linux 5.1).
+	// file is the control file, or the process's directory in /proc. It refers to this group or process only, even
+	// after another gets its name or number, and signals go to it (pidfd_send_signal(2), Linux 5.1).
 	file *os.File
 }
 
-// What a process is, as the value of a knob.
+// The states of a process, as values of a knob.
 const (
 	running = "running"
 	stopped = "stopped"
@@ -34,8 +34,8 @@ const (
 // errGone says that the group was removed, or that the process has ended.
 var errGone = errors.New("it is gone")
 
-// openControl opens a control file of a group to be written. The directory has to be of a cgroup file system, and no
-// link is followed.
+// openControl opens a control file of a group for writing. The directory has to be in a cgroup file system, and links
+// are not followed.
 func openControl(dir, name string) (*os.File, error) {
 	path := dir + "/" + name
 	if strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -61,7 +61,7 @@ func openControl(dir, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// value reads the control file. Of the v1 freezer a group that is on its way counts as frozen.
+// value reads the control file. A v1 freezer that is still freezing counts as frozen.
 func (k *knob) value() (string, error) {
 	buf := make([]byte, 128) // two numbers of 20 digits, or a word
 	n, err := k.file.ReadAt(buf, 0)
@@ -78,8 +78,8 @@ func (k *knob) value() (string, error) {
 	return v, nil
 }
 
-// processState reads whether the process is stopped, and whether it is traced. It may wait for a process that is
-// hostile, so that undoing does not ask.
+// processState reads whether the process is stopped, and whether it is traced. A hostile process can make it wait, so
+// undo does not call it.
 func (k *knob) processState() (host.Stat, error) {
 	fd, err := unix.Openat(int(k.file.Fd()), "stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -134,9 +134,9 @@ func (k *knob) turn() error {
 	return k.set(k.during)
 }
 
-// undo puts back what was there before, where the experiment's own value is what is there, and says what is there now;
-// lasted tells that it was. A signal that lets a process go on does no harm to one that runs, and takes back one to
-// stop it that is still to come.
+// undo restores the earlier value if the experiment's own value is still there. It returns what is there now; lasted
+// reports whether the experiment's value was still there. SIGCONT does no harm to a process that runs, and cancels a
+// SIGSTOP that is still pending.
 func (k *knob) undo() (now string, lasted bool, err error) {
 	if k.pid == 0 {
 		is, err := k.value()
@@ -153,7 +153,7 @@ func (k *knob) undo() (now string, lasted bool, err error) {
 		}
 	}
 	err = k.set(k.before)
-	if err == nil && k.pid != 0 && exited(k.pid) { // a signal to who has exited, and was not waited for, is no error
+	if err == nil && k.pid != 0 && exited(k.pid) { // a signal to a zombie is no error
 		err = k.ended(unix.ESRCH)
 	}
 	if errors.Is(err, errGone) {
@@ -171,12 +171,12 @@ func (k *knob) undo() (now string, lasted bool, err error) {
 	return k.name + " is " + k.before + " again", true, nil
 }
 
-// dying is how long a process that was killed is given to exit before it is said to run: the signal was sent, and who
-// looks waits, not the process. On full CPUs it waits for its turn first, a time slice or some.
+// dying is how long a killed process may take to exit before it is said to run. The signal was sent, and it is the
+// observer who waits, not the process. On full CPUs the process waits for its turn first, a time slice or a few.
 const dying = 200 * time.Millisecond
 
-// exited tells whether a process has exited or does so within [dying], without a look at it that may have to wait for
-// longer (pidfd_open(2), Linux 5.3).
+// exited reports whether a process has exited, or does so within [dying]. It uses no call that may block longer
+// (pidfd_open(2), Linux 5.3).
 func exited(pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -193,7 +193,7 @@ func (k *knob) failed(err error) error {
 	return fmt.Errorf("%s could not be set back to %s (%w): run `%s`", k.name, k.before, err, k.byHand())
 }
 
-// byHand is the command that undoes the change.
+// byHand returns the command that undoes the change.
 func (k *knob) byHand() string {
 	if k.pid != 0 {
 		return "kill -CONT " + strconv.Itoa(k.pid)
@@ -201,7 +201,8 @@ func (k *knob) byHand() string {
 	return "echo '" + k.before + "' > '" + strings.ReplaceAll(k.name, "'", `'\''`) + "'"
 }
 
-// lock keeps a second experiment from the same knob. The watchdog has a part in it, and so in how long it lasts.
+// lock keeps a second experiment from the same knob. The watchdog shares the lock, so the lock lasts as long as it
+// does.
 func (k *knob) lock() error {
 	if err := unix.Flock(int(k.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return refusedf("%s: another experiment is under way there (%v)", k.name, err)

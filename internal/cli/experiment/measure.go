@@ -20,28 +20,28 @@ import (
 
 const (
 	// readLimit is how long a reading may take: 20 µs for a thread. A process that executes a program can make the
-	// kernel keep whoever looks at it waiting for ever.
+	// kernel block its observers for ever.
 	readLimit = time.Second
-	// maxThreads bounds a reading to a fifth of that.
+	// maxThreads bounds a reading to a fifth of readLimit.
 	maxThreads = 10000
 	// userHZ is the ticks of CPU time in a second, 100 on every architecture perfdoctor runs on.
 	userHZ = 100
 )
 
-// A Window is what was measured in one of the three.
+// A Window is what was measured in one of the three windows.
 type Window struct {
 	Name    string  `json:"name"` // before, during or after the change
 	Seconds float64 `json:"seconds"`
-	CPUs    float64 `json:"cpus"` // that the target used, mean
+	CPUs    float64 `json:"cpus"` // mean CPU use of the target
 	// Waiting is the mean number of the target's threads that were ready and had no CPU.
 	Waiting float64 `json:"waiting"`
 	// Throttled is the share of the quota's periods in which the group was stopped, from 0 to 1; 0 for a pause.
 	Throttled float64 `json:"throttled"`
-	// SuspectCPUs are those that the paused neighbour used; 0 for a quota.
+	// SuspectCPUs is the CPU use of the paused neighbour; 0 for a quota.
 	SuspectCPUs float64 `json:"suspect_cpus"`
 }
 
-// a reading is the counters at one moment.
+// a reading holds the counters at one moment.
 type reading struct {
 	at                 time.Time
 	ticks, suspect     uint64
@@ -49,7 +49,7 @@ type reading struct {
 	periods, throttled float64
 }
 
-// window measures for the duration.
+// window measures for the experiment's duration.
 func (e *Experiment) window(ctx context.Context, name string) (Window, error) {
 	first, err := e.read(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *reading) since(first *reading, name string) Window {
 	s := r.at.Sub(first.at).Seconds()
 	var delay uint64
 	for tid, d := range r.delay {
-		if d > first.delay[tid] { // a thread that began meanwhile has all of it from this window
+		if d > first.delay[tid] { // all of the delay of a thread that began meanwhile is from this window
 			delay += d - first.delay[tid]
 		}
 	}
@@ -83,7 +83,7 @@ func (r *reading) since(first *reading, name string) Window {
 	return w
 }
 
-// rise is 0 where processes ended that nobody collected, and took their time along.
+// rise is 0 if processes ended that nobody waited for: their time is lost.
 func rise(from, to uint64) float64 { return max(0, float64(to)-float64(from)) }
 
 // read takes a reading, within its limit.
@@ -115,7 +115,7 @@ func (e *Experiment) read(ctx context.Context) (*reading, error) {
 	return r, nil
 }
 
-// ticksOf adds up the CPU time of processes, and of their children that they waited for.
+// ticksOf adds up the CPU time of processes, and of the children that they have waited for.
 func ticksOf(members []host.Process) (sum uint64) {
 	for _, p := range members {
 		sum += p.UTime + p.STime + p.CUTime + p.CSTime
@@ -155,7 +155,7 @@ func (r *reading) delays(h *host.Host, members []host.Process) error {
 
 func ended(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// delayOf reads the second of three numbers: ns of running, ns of waiting, times that it ran.
+// delayOf reads the second of three numbers: ns of running, ns of waiting, number of runs.
 func (r *reading) delayOf(thread, text string) error {
 	fields := strings.Fields(text)
 	if len(fields) != 3 {
@@ -169,7 +169,7 @@ func (r *reading) delayOf(thread, text string) error {
 	return err
 }
 
-// quota reads cpu.stat, whose names are those of v1 and v2 alike.
+// quota reads cpu.stat. Its names are the same in v1 and v2.
 func (r *reading) quota(file string) error {
 	text, err := host.ReadFile(file, nil)
 	if err != nil {

@@ -20,7 +20,7 @@ type Result struct {
 	lasted bool // the change, until it was undone
 }
 
-// An Outcome is what an experiment says of the finding.
+// An Outcome is what an experiment says about the finding.
 type Outcome string
 
 // The outcomes.
@@ -30,9 +30,9 @@ const (
 	Unsure Outcome = "cannot be told"
 )
 
-// Run measures, makes the change, measures, undoes it, and measures again. Whatever its error is, what was changed is
-// undone, or the error says how to. Between the change and its end nothing is written to any stream, whose reader may
-// be what is paused.
+// Run measures, makes the change, measures, undoes it, and measures again. Whatever error it returns, the change is
+// undone, or the error says how to undo it. Between the change and its end nothing is written to any stream, because
+// the reader of the stream may be what is paused.
 func (e *Experiment) Run(ctx context.Context) (*Result, error) {
 	r := &Result{Schema: 1, Experiment: e.name, Target: e.target.Name, Change: e.Change()}
 	before, err := e.window(ctx, "before")
@@ -55,7 +55,7 @@ func (e *Experiment) Run(ctx context.Context) (*Result, error) {
 	return r, nil
 }
 
-// changed has the change made, measures, and undoes it.
+// changed has the watchdog make the change, measures, and undoes the change.
 func (e *Experiment) changed(ctx context.Context, r *Result) (Window, error) {
 	w, err := startWatchdog(&e.knob, e.Duration)
 	if err != nil {
@@ -74,7 +74,7 @@ func (e *Experiment) changed(ctx context.Context, r *Result) (Window, error) {
 		if errors.Is(err, ErrRefused) { // what is there is not ours
 			return Window{}, fmt.Errorf("%w; nothing was changed", err)
 		}
-		return Window{}, e.undone(r, err) // it may have been made all the same
+		return Window{}, e.undone(r, err) // the change may have been made all the same
 	}
 	during, err := e.window(ctx, "during")
 	err = e.undone(r, err)
@@ -84,7 +84,7 @@ func (e *Experiment) changed(ctx context.Context, r *Result) (Window, error) {
 	return during, err
 }
 
-// undone undoes the change, and adds that to an error.
+// undone undoes the change, and adds the result to an error.
 func (e *Experiment) undone(r *Result, err error) error {
 	how, lasted, failed := e.knob.undo()
 	r.Undone, r.lasted = how, lasted

@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// watchdogName is the first argument of a watchdog, by which the program knows itself as one.
+	// watchdogName is the first argument of a watchdog. The program recognizes itself as a watchdog by it.
 	watchdogName = "perfdoctor: undoes an experiment"
 	// watchdogSocket and watchdogKnob are its descriptors, behind the standard ones.
 	watchdogSocket = 3
 	watchdogKnob   = 4
-	// startTime is how long a watchdog may take to start: 20 ms, and on a host with full CPUs some hundred.
+	// startTime is how long a watchdog may take to start: 20 ms, or some hundred on a host with full CPUs.
 	startTime = 10 * time.Second
-	// slack is what the change may last longer than its window: two readings of a second at most, and the time until
-	// this program has a CPU again.
+	// slack is how much longer than its window the change may last: two readings of at most a second each, and the
+	// time until this program gets a CPU again.
 	slack = 4 * time.Second
 )
 
-// What the two say to each other. The end of the other is the end of its socket.
+// The words between the two. Each sees the end of the other as the end of its socket.
 const (
 	sayTurn    = "turn"    // to the watchdog: make the change
-	sayReady   = "ready"   // of the watchdog: it is there
-	sayChanged = "changed" // of the watchdog: the change is made; anything else is why it is not
+	sayReady   = "ready"   // from the watchdog: it is there
+	sayChanged = "changed" // from the watchdog: the change is made; any other word says why it is not
 	// maxWord bounds a word in bytes: an error that names a path.
 	maxWord = 8192
 )
@@ -39,16 +39,16 @@ const (
 // exitLate is the exit status of a watchdog that undid the change because its time was over.
 const exitLate = 3
 
-// A watchdog is a process that makes the change, and undoes it when this one is gone, or late. No change is made that
-// none watches over.
+// A watchdog is a process that makes the change, and undoes it if this process is gone or late. No change is made
+// without a watchdog.
 type watchdog struct {
 	socket *os.File
 	cmd    *exec.Cmd
-	said   chan string   // what it says
+	said   chan string   // its words
 	gone   chan struct{} // closed once it has ended
 }
 
-// startWatchdog starts one for a change that lasts so long.
+// startWatchdog starts a watchdog for a change of that length.
 func startWatchdog(k *knob, lasts time.Duration) (*watchdog, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -60,7 +60,7 @@ func startWatchdog(k *knob, lasts time.Duration) (*watchdog, error) {
 		socket: os.NewFile(uintptr(pair[0]), "watchdog"), said: make(chan string, 2), gone: make(chan struct{}),
 		cmd: &exec.Cmd{
 			Path: "/proc/self/exe", Env: []string{"GOMAXPROCS=1"}, Stderr: os.Stderr,
-			// they tell who finds it in ps what to put back
+			// the arguments tell whoever finds it in ps what to put back
 			Args: []string{
 				watchdogName, k.name, strconv.Itoa(k.pid), k.before, k.during, (lasts + slack).String(),
 			},
@@ -76,7 +76,7 @@ func startWatchdog(k *knob, lasts time.Duration) (*watchdog, error) {
 	return w, nil
 }
 
-// listen hears its words, and its end.
+// listen receives the watchdog's words, and its end.
 func (w *watchdog) listen() {
 	defer close(w.gone)
 	for message := make([]byte, maxWord); ; {
@@ -91,7 +91,7 @@ func (w *watchdog) listen() {
 // errWatchdog says that the watchdog has ended: nobody would undo the change if this program were killed.
 var errWatchdog = errors.New("the watchdog ended")
 
-// turn has it make the change.
+// turn has the watchdog make the change.
 func (w *watchdog) turn(ctx context.Context) error {
 	word, err := w.hear(ctx)
 	if err == nil && word == sayReady {
@@ -113,7 +113,7 @@ func (w *watchdog) hear(ctx context.Context) (string, error) {
 		return word, nil
 	case <-timer.C:
 		return "", fmt.Errorf("the watchdog did not answer within %v", startTime)
-	case <-ctx.Done(): // also where it is gone, perhaps after a last word
+	case <-ctx.Done(): // also if the watchdog is gone, perhaps after a last word
 	}
 	select {
 	case word := <-w.said:
@@ -123,19 +123,19 @@ func (w *watchdog) hear(ctx context.Context) (string, error) {
 	}
 }
 
-// end ends it, and says how it ended if it did so by itself.
+// end ends the watchdog, and says how it ended if it did so by itself.
 func (w *watchdog) end() string {
-	_ = w.cmd.Process.Kill() // it may have ended
-	_ = w.cmd.Wait()         // how, is its state
+	_ = w.cmd.Process.Kill() // it may have ended already
+	_ = w.cmd.Wait()         // its state says how it ended
 	<-w.gone
-	_ = w.socket.Close() // nothing is said on it any more
+	_ = w.socket.Close() // nothing more is said on it
 	if w.cmd.ProcessState.ExitCode() == exitLate {
 		return "it undid the change, since this program was late"
 	}
 	return w.cmd.ProcessState.String()
 }
 
-// Watch tells whether this process is a watchdog, which has done its work: then main ends with the code.
+// Watch reports whether this process is a watchdog. If so, its work is done, and main exits with the code.
 func Watch() (code int, watched bool) {
 	if os.Args[0] != watchdogName || len(os.Args) != 6 {
 		return 0, false
@@ -147,8 +147,8 @@ func Watch() (code int, watched bool) {
 		fmt.Fprintf(os.Stderr, "perfdoctor: watchdog: %v\n", err)
 		return 1, true
 	}
-	// Where memory runs out it is not to be the victim, nor to wait for a page of its program. Both need rights that
-	// it may not have.
+	// If memory runs out, the watchdog should neither be the victim nor wait for a page of its program. Both need
+	// rights that it may not have.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
 	_ = unix.Mlockall(unix.MCL_CURRENT)
 	k := &knob{
@@ -158,8 +158,8 @@ func Watch() (code int, watched bool) {
 	return watchOver(watchdogSocket, k, lasts), true
 }
 
-// watchOver makes the change when it is told to, and undoes it once the other end of the socket is gone, or late. It
-// gives an exit code.
+// watchOver makes the change when it is told to, and undoes it once the other end of the socket is gone or late. It
+// returns an exit code.
 func watchOver(socket int, k *knob, lasts time.Duration) int {
 	if !say(socket, sayReady) || hear(socket, startTime) != sayTurn {
 		return 0
@@ -169,7 +169,7 @@ func watchOver(socket int, k *knob, lasts time.Duration) int {
 		say(socket, word[:min(len(word), maxWord)])
 		return 0
 	}
-	say(socket, sayChanged) // where nobody hears it, neither will hear wait
+	say(socket, sayChanged) // if nobody hears this, the hear below does not wait either
 	why, code := "perfdoctor was ended in the middle of an experiment", 0
 	if hear(socket, lasts) == heardNothing {
 		why, code = "perfdoctor was late in an experiment", exitLate
@@ -187,13 +187,13 @@ func say(socket int, word string) bool {
 	return unix.Sendto(socket, []byte(word), unix.MSG_NOSIGNAL, nil) == nil
 }
 
-// What hear gives beside words.
+// What hear returns besides words.
 const (
 	heardEnd     = ""
 	heardNothing = "nothing"
 )
 
-// hear waits so long for a word, or for the end of the other side.
+// hear waits up to limit for a word, or for the end of the other side.
 func hear(socket int, limit time.Duration) string {
 	if ready, err := readable(socket, limit); err == nil && !ready {
 		return heardNothing
@@ -206,7 +206,7 @@ func hear(socket int, limit time.Duration) string {
 	return string(buf[:n])
 }
 
-// readable waits so long until there is something to read, of a process (pidfd) that it has exited.
+// readable waits up to limit until there is something to read; for a process (pidfd), until it has exited.
 func readable(fd int, limit time.Duration) (bool, error) {
 	for end := time.Now().Add(limit); ; {
 		left := max(0, time.Until(end))

@@ -1,7 +1,7 @@
-// Package licenses gives the licences of what this program is made of: its own, those of the Go modules linked into it,
-// and that of async-profiler when it is bundled.
+// Package licenses holds the licences of the parts of this program: its own, those of the Go modules linked into it,
+// and async-profiler's if it is bundled.
 //
-// The texts of the modules are no part of the repository: internal/cli/licenses/gather takes them from the module cache
+// The texts of the modules are not in the repository: internal/cli/licenses/gather takes them from the module cache
 // when perfdoctor is built. A build without them still names every module, its version and where its licence is.
 package licenses
 
@@ -22,11 +22,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/html/bundle"
 )
 
-// A License is one part of the program with all that its licence asks to be shown.
+// A License is one part of the program with everything that its licence asks to be shown.
 type License struct {
 	Name    string // module path, or the name of a program
 	Version string //
-	Text    string // licence and notice; empty when this build came without
+	Text    string // licence and notice; empty if this build has no texts
 }
 
 // FileName is the gathered file in the folder texts.
@@ -41,7 +41,7 @@ var gathered embed.FS
 //go:embed apache-2.0.txt
 var apache string
 
-// notice is what the Apache licence asks of those who pass async-profiler on, and what its library holds besides.
+// notice is what the Apache licence asks of those who pass async-profiler on, and what else its library holds.
 const notice = `async-profiler ` + library.Version + `
 Copyright The async-profiler authors
 https://github.com/async-profiler/async-profiler
@@ -56,7 +56,7 @@ Exception, which allows that: https://www.gnu.org/licenses/gcc-exception-3.1
 // own is perfdoctor's name among the licences.
 const own = "perfdoctor"
 
-// All lists perfdoctor, async-profiler and the libraries of the HTML report when they are bundled, the Go runtime, and
+// All lists perfdoctor, async-profiler and the libraries of the HTML report if they are bundled, the Go runtime, and
 // every module that the build information of this program names, in this order.
 func All() ([]License, error) {
 	texts, err := gatheredTexts()
@@ -100,7 +100,7 @@ func modules(info *debug.BuildInfo, texts map[string]string) []License {
 // Key is the name of a module's text in the gathered file.
 func Key(path, version string) string { return path + "@" + version }
 
-// maxTexts bounds what is unpacked: twenty times what twenty modules have.
+// maxTexts bounds what is unpacked: twenty times the size of twenty modules' texts.
 const maxTexts = 4 << 20
 
 func gatheredTexts() (map[string]string, error) {

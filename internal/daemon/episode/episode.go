@@ -1,7 +1,7 @@
-// Package episode tells when a finding begins and when it has ended, from what the checks say of window after window.
+// Package episode detects when a finding begins and when it has ended, from the checks' results window after window.
 //
-// A finding that comes and goes is one episode, and one that is seen for a moment is none: neither a recording nor a
-// message a window is of use to anybody.
+// A finding that comes and goes is one episode, and a finding seen for a moment is none: a recording or a message for
+// each window is of no use to anybody.
 package episode
 
 import (
@@ -22,16 +22,17 @@ type Episode struct {
 
 // Options say what counts as an episode.
 type Options struct {
-	// Hold is how long a finding has to last: the windows that have it, one after the other, cover at least this time.
-	// An event need not last.
+	// Hold is how long a finding has to last: the consecutive windows that have it cover at least this time. An event
+	// need not last.
 	Hold time.Duration
-	// Clear is how many windows in a row must be without it for its end.
+	// Clear is how many windows in a row must lack it before it ends.
 	Clear int
 }
 
-// Defaults gives the usual options. Ten seconds are the default duration of a diagnosis, which is what a rate of a busy
-// host needs to be more than a burst: one window of the exporter's default length, and two of the shortest. Two windows
-// without it are the least that tell a finding at its threshold, which comes and goes, from one that is over.
+// Defaults returns the usual options. Ten seconds are the default duration of a diagnosis; on a busy host a rate
+// needs that long to be more than a burst. They are one window of the exporter's default length, and two of the
+// shortest. Two windows without it are the least that tell a finding at its threshold, which comes and goes, from one
+// that is over.
 func Defaults() Options { return Options{Hold: 10 * time.Second, Clear: 2} }
 
 // A Tracker follows the findings of all targets. It is for one goroutine.
@@ -49,21 +50,21 @@ type state struct {
 	absent int // windows in a row without it
 }
 
-// NewTracker starts without any episode.
+// NewTracker returns a tracker without any episode.
 func NewTracker(o Options) *Tracker {
 	return &Tracker{o: o, open: map[key]*state{}, last: map[string]time.Time{}}
 }
 
-// goneAfter is when a target of which there is no window any more is taken for gone, and its findings with it: a group
-// that uses little CPU for a moment is left out of some windows.
+// goneAfter is how long a target may lack a window before it counts as gone, and its findings with it: a group that
+// uses little CPU for a moment is left out of some windows.
 const goneAfter = 5 * time.Minute
 
-// maxOpen bounds the memory: a window has some tens of findings at warning or above at worst.
+// maxOpen bounds the memory: at worst a window has some tens of findings at warning or above.
 const maxOpen = 1000
 
-// Observe takes a further window, and gives the episodes that it begins and those that have ended by it, in the order
-// of the checks' findings. Consequences of another finding are no episodes of their own. A check that could not be
-// assessed says neither that its finding is there nor that it has gone.
+// Observe takes another window. It returns the episodes that begin with it and those that ended by it, in the order
+// of the checks' findings. A consequence of another finding is not an episode. A check that could not be assessed
+// says neither that its finding is there nor that it has gone.
 func (t *Tracker) Observe(w exporter.Window) (begun, ended []Episode) {
 	t.last[w.Name] = w.End
 	seen := map[string]bool{}
@@ -94,7 +95,7 @@ func (t *Tracker) add(w exporter.Window, f *check.Finding, s *state) *state {
 	return s
 }
 
-// without goes through the findings that the window does not have.
+// without updates the findings that the window does not have.
 func (t *Tracker) without(w exporter.Window, seen map[string]bool) (ended []Episode) {
 	for k, s := range t.open {
 		if k.target != w.Name || seen[k.id] || unassessed(w, s.Finding.Check) {
@@ -104,7 +105,7 @@ func (t *Tracker) without(w exporter.Window, seen map[string]bool) (ended []Epis
 		if s.begun && s.absent < t.o.Clear {
 			continue
 		}
-		delete(t.open, k) // what has not begun has to hold anew
+		delete(t.open, k) // what has not begun has to hold from the start again
 		if s.begun {
 			ended = append(ended, s.Episode)
 		}
@@ -120,7 +121,7 @@ func unassessed(w exporter.Window, name string) bool {
 	})
 }
 
-// gone forgets targets of which there was no window for a while, and gives their episodes.
+// gone forgets targets that have had no window for a while, and returns their episodes.
 func (t *Tracker) gone(now time.Time) (ended []Episode) {
 	for target, last := range t.last {
 		if now.Sub(last) >= goneAfter {

@@ -14,14 +14,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Where it listens when nobody says so: whoever reaches a port without a password reads what is behind it.
-// The port is in no list of exporters.
+// The default addresses: whoever reaches a port without a password can read what is behind it. The port is in no list
+// of exporters.
 const (
 	localAddress  = "127.0.0.1:9843"
 	publicAddress = ":9843"
 )
 
-// withDefaults listens to others only with TLS and a password, unless it is told to.
+// withDefaults listens to other hosts only with TLS and a password, unless it is told to.
 func (o WebOptions) withDefaults() (WebOptions, error) {
 	if o.SystemdSocket || len(o.ListenAddresses) > 0 {
 		return o, nil
@@ -37,7 +37,7 @@ func (o WebOptions) withDefaults() (WebOptions, error) {
 	return o, nil
 }
 
-// guards are what the web configuration asks of a peer.
+// guards are what the web configuration requires of a peer.
 type guards struct {
 	tls      bool
 	password bool // or a certificate of the peer
@@ -59,25 +59,25 @@ func (o WebOptions) guards() (guards, error) {
 		// Not quoted: it has secrets.
 		return guards{}, fmt.Errorf("%s is not as exporter-toolkit's web configuration wants it", o.ConfigFile)
 	}
-	// A certificate of the peer says who it is as well as a password does.
+	// A certificate of the peer proves who it is as well as a password does.
 	known := len(c.Users) > 0 || c.TLS["client_auth_type"] == "RequireAndVerifyClientCert"
 	return guards{tls: len(c.TLS) > 0, password: known}, nil
 }
 
-// trusted is the key of what [Trusted] tells.
+// trusted is the context key for [Trusted].
 type trusted struct{}
 
-// Trusted tells whether who asks may read more than the metrics say: there is a password, which was given, or only this
-// host reaches the listener. Without [WebOptions.Guard] nobody is.
+// Trusted reports whether the client may read more than the metrics say: it gave the required password, or only this
+// host reaches the listener. Without [WebOptions.Guard] nobody is trusted.
 func Trusted(r *http.Request) bool { return r.Context().Value(trusted{}) != nil }
 
-// Guard refuses the private pages to who shows no password, unless only this host can reach the listener, and tells
-// the other pages whether it would. A page of a browser on this host can ask too, under a name that leads to 127.0.0.1
-// (DNS rebinding): its request carries that name, and is refused.
+// Guard refuses the private pages to a client without a password, unless only this host can reach the listener. It
+// tells the other pages whether it would refuse the client. A page in a browser on this host can send requests too,
+// under a name that resolves to 127.0.0.1 (DNS rebinding): such a request carries that name, and is refused.
 func (o WebOptions) Guard(l net.Listener, inner http.Handler) http.Handler {
 	local := isLocal(l.Addr())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g, err := o.guards() // each time, as exporter-toolkit does: the password may be taken out of the file
+		g, err := o.guards() // each time, as exporter-toolkit does: the password may be removed from the file
 		refusal := ""
 		switch {
 		case err == nil && g.password:
@@ -107,14 +107,14 @@ func (o WebOptions) isPrivate(asked string) bool {
 	return false
 }
 
-// isLocal tells a listener that other hosts do not reach.
+// isLocal reports whether only this host can reach a listener.
 func isLocal(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback() || a.Network() == "unix"
 }
 
-// ownName tells a Host header that no foreign name server had a part in: none at all, as of HTTP/1.0, an address, or
-// a name that the exporter was told to listen on.
+// ownName reports whether no foreign name server had a part in a Host header: it is missing, as in HTTP/1.0, or an
+// address, or a name that the exporter was told to listen on.
 func (o WebOptions) ownName(host string) bool {
 	name := hostOf(host)
 	if name == "" || name == "localhost" {
@@ -126,7 +126,7 @@ func (o WebOptions) ownName(host string) bool {
 	return slices.ContainsFunc(o.ListenAddresses, func(a string) bool { return strings.EqualFold(hostOf(a), name) })
 }
 
-// hostOf gives an address without its port.
+// hostOf returns an address without its port.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host

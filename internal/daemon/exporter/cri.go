@@ -16,11 +16,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// askTime is how long a container runtime may take to say who a container is: it is asked once for each target, and
-// answers in milliseconds.
+// askTime is how long a container runtime may take to name a container. It is asked once for each target, and answers
+// in milliseconds.
 const askTime = 3 * time.Second
 
-// runtimeIdle is how long a connection is kept that nothing is asked on: targets come in groups, as pods do.
+// runtimeIdle is how long an unused connection is kept: targets come in groups, as pods do.
 const runtimeIdle = time.Minute
 
 // Labels that the kubelet gives each container (k8s.io/kubelet/pkg/types, labels.go).
@@ -30,25 +30,25 @@ const (
 	containerLabel = "io.kubernetes.container.name"
 )
 
-// listContainers is the method that is called (k8s.io/cri-api, pkg/apis/runtime/v1/api.proto). The host is that of
-// gRPC's own clients for a socket.
+// listContainers is the method to call (k8s.io/cri-api, pkg/apis/runtime/v1/api.proto). The host is the one that
+// gRPC's own clients use for a socket.
 const listContainers = "http://localhost/runtime.v1.RuntimeService/ListContainers"
 
-// A Runtime is the container runtime of a node, asked by the Container Runtime Interface at its local socket. The one
-// call is made with net/http (docs/decisions/0071).
+// A Runtime is the container runtime of a node. It is asked through the Container Runtime Interface at its local
+// socket. The one call uses net/http (docs/decisions/0071).
 type Runtime struct {
 	transport *http.Transport
 	wait      time.Duration
 }
 
 // DialRuntime takes the path of a socket, with or without unix:// in front. It connects when the runtime is first
-// asked, and again when that was started anew.
+// asked, and again after a restart of the runtime.
 func DialRuntime(socket string) (*Runtime, error) {
 	path := strings.TrimPrefix(socket, "unix://")
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q is not the path of a socket, such as /run/containerd/containerd.sock", socket)
 	}
-	// What is on this host needs no TLS. A proxy of the environment is for other hosts.
+	// A socket on this host needs no TLS. A proxy of the environment is for other hosts.
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -65,7 +65,7 @@ func (r *Runtime) Close() error {
 	return nil
 }
 
-// nameOf gives "pod NAMESPACE/POD/CONTAINER", or "" for a container that is not of the kubelet.
+// nameOf returns "pod NAMESPACE/POD/CONTAINER", or "" for a container that the kubelet did not make.
 func (r *Runtime) nameOf(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.wait)
 	defer cancel()
@@ -86,14 +86,15 @@ func field(number protowire.Number, value []byte) []byte {
 }
 
 const (
-	// frameHeader is before each message of gRPC: whether it is compressed, and its length in 4 bytes
+	// frameHeader precedes each gRPC message: whether it is compressed, and its length in 4 bytes
 	// (grpc.github.io/grpc/core, PROTOCOL-HTTP2, Length-Prefixed-Message).
 	frameHeader = 5
-	// maxRuntimeAnswer bounds the answer, in bytes, as gRPC's own clients do: it is about one container, some KB.
+	// maxRuntimeAnswer bounds the answer, in bytes, as gRPC's own clients do: it is about one container and has some
+	// KB.
 	maxRuntimeAnswer = 4 << 20
 )
 
-// call makes the call, of one message and one in answer.
+// call makes the call: one message there and one back.
 func (r *Runtime) call(ctx context.Context, message []byte) ([]byte, error) {
 	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, listContainers, bytes.NewReader(body))
@@ -127,7 +128,7 @@ func (r *Runtime) call(ctx context.Context, message []byte) ([]byte, error) {
 	return unframed(answer)
 }
 
-// unframed gives the one message of an answer.
+// unframed returns the one message of an answer.
 func unframed(answer []byte) ([]byte, error) {
 	if len(answer) < frameHeader || uint64(binary.BigEndian.Uint32(answer[1:])) != uint64(len(answer)-frameHeader) {
 		return nil, errors.New("it is not one whole message")
@@ -138,8 +139,8 @@ func unframed(answer []byte) ([]byte, error) {
 	return answer[frameHeader:], nil
 }
 
-// podOf finds a container by its id in a ListContainersResponse, whose field 1 are containers. Of these field 1 is the
-// id, and 8 are the labels.
+// podOf finds a container by its id in a ListContainersResponse. Field 1 of that are the containers; field 1 of a
+// container is its id, and field 8 its labels.
 func podOf(answer []byte, id string) (name string, err error) {
 	err = eachField(answer, 1, func(container []byte) error {
 		own, labels := "", map[string]string{}
@@ -164,7 +165,7 @@ func addLabel(labels map[string]string, entry []byte) error {
 	return err
 }
 
-// eachField calls do with each field of a number in a message that has bytes, and skips all others.
+// eachField calls do for each field with that number that holds bytes, and skips all others.
 func eachField(message []byte, number protowire.Number, do func([]byte) error) error {
 	for len(message) > 0 {
 		n, kind, size := protowire.ConsumeTag(message)

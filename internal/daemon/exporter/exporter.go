@@ -1,7 +1,7 @@
-// Package exporter observes a host for as long as it runs: the same collectors and the same checks as a diagnosis,
-// window after window, and what they say as metrics for Prometheus.
+// Package exporter observes a host for as long as it runs. It uses the same collectors and checks as a diagnosis,
+// window after window, and exports their results as metrics for Prometheus.
 //
-// A scrape reads the last window. It never runs a collector, so that nothing that hangs on the host can stall it.
+// A scrape reads the last window. It never runs a collector, so nothing that hangs on the host can stall it.
 package exporter
 
 import (
@@ -30,7 +30,7 @@ type Options struct {
 	Checks  []*check.Check
 	Causes  check.Causes
 
-	Collectors       func() []collect.Collector // of the host; Left says of those that are not among them why
+	Collectors       func() []collect.Collector // of the host; Left says why the others are left out
 	TargetCollectors func() []collect.Collector // of each other target
 	Left             []recording.CollectorStatus
 	Deep             bool // collectors may use probes that cost the host more
@@ -40,13 +40,13 @@ type Options struct {
 	Interval time.Duration // between the samples of a window
 
 	TargetCPU   float64 // CPUs that a control group uses when it becomes a target
-	MaxTargets  int     // 0: only the host
+	MaxTargets  int     // 0 for the host only
 	MaxFindings int
-	MaxSeries   int // values of a label without bound, of one metric and target
+	MaxSeries   int // values of a label without bound, for each metric and target
 	PodNames    PodNames
 
 	Describe  func(host.Target) recording.Target
-	Listeners []func(Window) // called with each finished window, of one target after the other: none may block
+	Listeners []func(Window) // called with each finished window, one target after the other: none may block
 }
 
 // Exporter observes a host.
@@ -61,7 +61,7 @@ type Exporter struct {
 	deliveries sync.Mutex
 }
 
-// New makes an exporter, which observes once [Exporter.Run] is called.
+// New makes an exporter. It observes once [Exporter.Run] is called.
 func New(o Options) *Exporter {
 	e := &Exporter{o: o, own: newOwn(o.Version), perTarget: map[string]bool{}}
 	e.snapshot = &snapshot{registry: e.own.registry, targets: map[string]*told{}}
@@ -74,7 +74,7 @@ func New(o Options) *Exporter {
 		}
 	}
 	for _, m := range []metric.Metric{metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured} {
-		delete(e.perTarget, m.Describe().Name) // of perfdoctor's own programs
+		delete(e.perTarget, m.Describe().Name) // about perfdoctor's own programs
 	}
 	return e
 }
@@ -88,7 +88,7 @@ func provides(c collect.Collector, m metric.Metric) bool {
 	return false
 }
 
-// Run observes the host and its targets until the context is done. It fails if the host cannot be told from others at
+// Run observes the host and its targets until the context is done. It fails if it cannot tell the host from others at
 // all.
 func (e *Exporter) Run(ctx context.Context) error {
 	t, err := e.o.Host.Resolve(ctx, host.Selector{})
@@ -146,7 +146,7 @@ func (e *Exporter) describe(t host.Target) recording.Target {
 	return recording.Target{Kind: string(t.Kind), Name: t.Name}
 }
 
-// finish makes a window what is served, and tells the listeners.
+// finish serves a window and passes it to the listeners.
 func (e *Exporter) finish(w Window, families []*dto.MetricFamily) {
 	e.own.windows.Inc()
 	if w.Recording.Meta.Duration > (e.o.Window + e.o.Interval).Seconds() {
@@ -169,7 +169,7 @@ func (e *Exporter) finish(w Window, families []*dto.MetricFamily) {
 	}
 }
 
-// tellHints logs what does not work here when that changes, with what would fix it, and keeps it for a page.
+// tellHints logs what does not work here, with what would fix it, whenever that changes, and keeps it for a page.
 func (e *Exporter) tellHints(rec *recording.Recording) {
 	var hints []recording.CollectorStatus
 	for _, c := range rec.Meta.Collectors {
@@ -195,7 +195,7 @@ func (e *Exporter) tellHints(rec *recording.Recording) {
 	e.hints.Store(&hints)
 }
 
-// levelOf makes what nobody can change on this host no warning.
+// levelOf returns a level below warning for what nobody can change on this host.
 func levelOf(st recording.Status) slog.Level {
 	if st == recording.StatusUnsupported {
 		return slog.LevelInfo

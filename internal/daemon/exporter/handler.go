@@ -20,9 +20,9 @@ const (
 	collectorsPath = "/collectors"
 )
 
-// A Page is something to be served beside the metrics.
+// A Page is a page served beside the metrics.
 type Page struct {
-	Path    string // as http.ServeMux wants it, with a slash at the end for all below
+	Path    string // as http.ServeMux wants it, with a slash at the end for everything below
 	Handler http.Handler
 }
 
@@ -51,7 +51,7 @@ func (e *Exporter) serveReady(w http.ResponseWriter, _ *http.Request) {
 // answer writes one line. A peer that is gone has no use for it.
 func answer(w http.ResponseWriter, line string) { _, _ = fmt.Fprintln(w, "perfdoctor is "+line+".") }
 
-// AnswerPage writes an HTML page that loads nothing and whose only style sheet is one.
+// AnswerPage writes an HTML page that loads nothing and has style as its only style sheet.
 func AnswerPage(w http.ResponseWriter, text, style string) {
 	sum := sha256.Sum256([]byte(style))
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+
@@ -60,7 +60,8 @@ func AnswerPage(w http.ResponseWriter, text, style string) {
 	_, _ = io.WriteString(w, text) // a peer that is gone has no use for it
 }
 
-// AnswerJSON writes v. What has no form in JSON, as a number that is not finite, is an error 500 about what it is.
+// AnswerJSON writes v. A value without a form in JSON, such as a number that is not finite, is an error 500 that
+// names what.
 func AnswerJSON(w http.ResponseWriter, what string, v any) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -16,12 +16,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// nativeSchema has a bucket for each power of four, as the programs in the kernel have: in seconds, where theirs are in
-// nanoseconds. 4^15 ns are 1.074 s, so that a bound is told 7 % too small. The classic buckets beside it have the
-// bounds as they are.
+// nativeSchema has a bucket for each power of four, like the programs in the kernel: but in seconds, where theirs are
+// in nanoseconds. 4^15 ns are 1.074 s, so a bound is shown 7 % too small. The classic buckets beside it have the
+// exact bounds.
 const nativeSchema = -1
 
-// A distribution is a histogram of durations, and the metrics that it is made of.
+// A distribution is a histogram of durations, and the metrics from which it is made.
 type distribution struct {
 	name, help string
 	counts     metric.Metric // by the label at_most, of one window if it is a gauge
@@ -65,7 +65,7 @@ func newHistograms(target string) *histograms {
 	return h
 }
 
-// add takes a window and gives what is exported of it.
+// add takes a window and returns the exported families.
 func (h *histograms) add(rec *recording.Recording) []*dto.MetricFamily {
 	later := time.Duration(rec.Meta.Interval / 2 * float64(time.Second))
 	var out []*dto.MetricFamily
@@ -103,8 +103,8 @@ func (d distribution) addTo(sums map[string]*histogram, rec *recording.Recording
 	}
 }
 
-// rise gives what a series added in the window: a gauge of the window all of it, and a counter that began in the window
-// at zero, too.
+// rise returns what a series added in the window. A gauge covers the window, so that is all of it. A counter that
+// began in the window began at zero.
 func rise(s *recording.Series, later time.Duration) float64 {
 	last := s.Points[len(s.Points)-1].Value
 	if s.Metric.Describe().Kind == metric.KindGauge {
@@ -128,7 +128,7 @@ func (d distribution) export(sums map[string]*histogram, target string) *dto.Met
 	return mf
 }
 
-// export gives classic and native buckets in one, of which a scraper takes those that it knows.
+// export returns classic and native buckets in one histogram. A scraper takes the ones it knows.
 func (h *histogram) export() *dto.Histogram {
 	out := &dto.Histogram{
 		SampleSum: proto.Float64(h.sum), Schema: proto.Int32(nativeSchema), ZeroThreshold: proto.Float64(0),
@@ -139,7 +139,7 @@ func (h *histogram) export() *dto.Histogram {
 	for _, bound := range slices.Sorted(maps.Keys(h.counts)) {
 		n := h.counts[bound]
 		total += n
-		index := next // of what is beyond all bounds
+		index := next // of the bucket beyond all bounds
 		if !math.IsInf(bound, 1) {
 			index = nativeIndex(bound)
 		}
@@ -160,11 +160,11 @@ func (h *histogram) export() *dto.Histogram {
 	}
 	out.SampleCount = proto.Uint64(total)
 	if len(out.GetPositiveSpan()) == 0 {
-		// says that it is a native one
+		// marks it as a native histogram
 		out.PositiveSpan = []*dto.BucketSpan{{Offset: proto.Int32(0), Length: proto.Uint32(0)}}
 	}
 	return out
 }
 
-// nativeIndex gives the native bucket whose upper bound is nearest.
+// nativeIndex returns the native bucket with the nearest upper bound.
 func nativeIndex(bound float64) int32 { return int32(math.Round(math.Log2(bound) / 2)) }

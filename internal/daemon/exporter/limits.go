@@ -11,15 +11,15 @@ import (
 
 // Bounds of a handler. An answer is some 100 KB, and takes milliseconds of a CPU.
 const (
-	maxRenders   = 2                // at a time: the CPUs are the host's
+	maxRenders   = 2                // at a time: the CPUs belong to the host
 	renderWait   = 5 * time.Second  // for a turn; Prometheus gives up after 10 s
 	maxAnswer    = 16 << 20         // bytes, a hundred times the usual
-	maxUnwritten = 64 << 20         // bytes that their peers have yet to take: twice, half of the unit's MemoryMax
-	scrapeTime   = 10 * time.Second // to take an answer: as long as a scrape of Prometheus lasts at most by default
+	maxUnwritten = 64 << 20         // bytes that peers have yet to take: twice this is half of the unit's MemoryMax
+	scrapeTime   = 10 * time.Second // to take an answer: Prometheus's default limit for a scrape
 )
 
-// limited bounds what answers cost. One is written once it is whole, so that who takes it slowly holds up nobody's
-// turn.
+// limited bounds the cost of answers. It writes an answer once that is whole, so that a slow client does not hold up
+// the next turn.
 type limited struct {
 	inner     http.Handler
 	turns     chan struct{}
@@ -31,7 +31,7 @@ func Limit(inner http.Handler) http.Handler {
 	return &limited{inner: inner, turns: make(chan struct{}, maxRenders)}
 }
 
-// ServeHTTP answers 503 when there is no turn or no memory.
+// ServeHTTP answers 503 if there is no turn or no memory.
 func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), renderWait)
 	defer cancel()
@@ -47,7 +47,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l.inner.ServeHTTP(whole, r)
 	}()
 	encoding := w.Header().Get("Content-Encoding")
-	w.Header().Del("Content-Encoding")      // set again below for what has it
+	w.Header().Del("Content-Encoding")      // set again below for an answer that has it
 	body := bytes.Clone(whole.body.Bytes()) // a buffer that grew has up to twice the room
 	size := int64(len(body))
 	defer l.unwritten.Add(-size)
@@ -59,7 +59,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the answer is too large", http.StatusInternalServerError)
 		return
 	}
-	// A writer without deadlines is one of a test.
+	// Only writers in tests lack deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
 	if encoding != "" {
 		w.Header().Set("Content-Encoding", encoding)
@@ -70,14 +70,14 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func tooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5")    // seconds, as long as a peer waits for its turn
-	w.Header().Set("Connection", "close") // with what else it has sent already
+	w.Header().Set("Connection", "close") // and drop what else it has sent already
 	http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
 }
 
 // errAnswerSize ends the rendering of an answer without bound.
 var errAnswerSize = errors.New("the answer is too large")
 
-// answerBuffer keeps an answer.
+// answerBuffer keeps an answer in memory.
 type answerBuffer struct {
 	header http.Header
 	status int
@@ -85,7 +85,7 @@ type answerBuffer struct {
 	full   bool // a part had no room
 }
 
-// Header gives the headers of the answer.
+// Header returns the headers of the answer.
 func (b *answerBuffer) Header() http.Header { return b.header }
 
 // WriteHeader keeps the status.

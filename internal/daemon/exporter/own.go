@@ -58,11 +58,11 @@ func newOwn(version string) *own {
 	return o
 }
 
-// Registry is where listeners register counters of their own, to be served with the others.
+// Registry is where listeners register their own counters, to be served with the others.
 func (e *Exporter) Registry() prometheus.Registerer { return e.own.registry }
 
-// countCollectors adds up what the collectors of a window cost and lost. A loss that was there in the window before is
-// the same one: tables of the kernel count theirs since they were made.
+// countCollectors adds up the cost and losses of a window's collectors. A loss that the window before also had is not
+// counted again: tables of the kernel count their losses since they were made.
 func (o *own) countCollectors(rec, before *recording.Recording) {
 	for i, c := range rec.Meta.Collectors {
 		o.sampleSeconds.WithLabelValues(c.Name).Add(c.Busy)

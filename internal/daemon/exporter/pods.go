@@ -9,16 +9,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 )
 
-// PodNames finds the names of pods on the node itself, without a right in the cluster.
+// PodNames finds the names of pods on the node itself, without any right in the cluster.
 type PodNames struct {
 	// Logs is where the kubelet keeps a link for each container, named POD_NAMESPACE_CONTAINER-ID.log:
-	// /var/log/containers. "" or without such links, a container has the name of its control group.
+	// /var/log/containers. If it is "" or has no such links, a container has the name of its control group.
 	Logs string
 	// Runtime is asked first, unless it is nil.
 	Runtime *Runtime
 }
 
-// nameOf gives "pod NAMESPACE/POD/CONTAINER", or "cgroup PATH" as in the subject of a finding.
+// nameOf returns "pod NAMESPACE/POD/CONTAINER", or "cgroup PATH" as in the subject of a finding.
 func (p PodNames) nameOf(ctx context.Context, log *slog.Logger, t host.Target) string {
 	if id := host.ContainerOf(t.Name); id != "" {
 		if name := p.ofContainer(ctx, log, id); name != "" {
@@ -57,7 +57,7 @@ func (p PodNames) ofLinks(id string) string {
 	return ""
 }
 
-// podName reads "POD_NAMESPACE_CONTAINER". None of the three has an underscore: they are DNS labels and names.
+// podName reads "POD_NAMESPACE_CONTAINER". No part has an underscore: they are DNS labels and names.
 func podName(link string) string {
 	parts := strings.Split(link, "_")
 	if len(parts) != 3 {

@@ -4,15 +4,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// A policy says what becomes of a metric whose labels have no bound: processes, threads, destinations and groups come
+// A policy says what happens to a metric whose labels have no bound: processes, threads, destinations and groups come
 // and go, and each would leave a series behind in Prometheus. A metric without a policy has labels that the machine
 // bounds, and is passed on as it is.
 type policy struct {
-	keep  []string // labels that stay; series that differ in others are folded into one
-	each  []string // of keep, those without bound: the largest of their values stay, the rest become other
+	keep  []string // labels that stay; series that differ only in others are folded into one
+	each  []string // the labels of keep without bound: their largest values stay, the rest become other
 	fold  fold
-	own   bool   // of the levels of control groups only the target's own; the host's have none
-	begun bool   // the counter of a series that appears began at zero
+	own   bool   // only the target's own level of the control groups; the host's have none
+	begun bool   // a series that appears began at zero
 	leave string // why the metric is not exported; the checks have read it
 }
 
@@ -45,7 +45,7 @@ const (
 	noSums      = "its values are names of threads, locks or places in a program"
 )
 
-// policies are the metrics' that have such labels.
+// policies returns the policies of all metrics with such labels.
 func policies() map[string]policy {
 	out := map[string]policy{}
 	set := func(p policy, ms ...metric.Metric) {
@@ -186,7 +186,7 @@ func setJVMs(set func(policy, ...metric.Metric)) {
 func setDevices(set func(policy, ...metric.Metric)) {
 	device := []string{"device"}
 	by := func(more ...string) policy { return policy{keep: append(more, "device"), each: device} }
-	// Each container has a device of its own at the host's end.
+	// Each container has its own device at the host's end.
 	set(by("netns", "direction"), metric.DevicePackets, metric.DeviceBytes, metric.DeviceErrors, metric.DeviceDrops)
 	set(by("direction"), metric.DeviceQueues)
 	set(policy{leave: "the queues of a device and the CPUs of an interrupt are as many as both together: the checks " +
@@ -194,7 +194,7 @@ func setDevices(set func(policy, ...metric.Metric)) {
 		metric.QueueRPS, metric.QueueXPS, metric.IRQAffinity)
 	set(by(), metric.DiskReads, metric.DiskWrites, metric.DiskReadBytes, metric.DiskWriteBytes, metric.DiskReadSeconds,
 		metric.DiskWriteSeconds, metric.DiskBusySeconds)
-	// By CPU they would be hundreds of thousands on a large machine.
+	// By CPU there would be hundreds of thousands on a large machine.
 	set(policy{keep: []string{"irq", "device"}, each: []string{"irq", "device"}}, metric.Interrupts)
 	set(policy{keep: []string{"irq"}, each: []string{"irq"}}, metric.HardirqRuns, metric.HardirqSeconds)
 }

@@ -17,23 +17,23 @@ import (
 
 const (
 	namespace = "perfdoctor_"
-	// other is the value of labels whose own are beyond the bound.
+	// other stands for label values beyond the bound.
 	other = "other"
-	// idleWindows is how long a value without a reading keeps its place: five minutes at 15 s, after which Prometheus
-	// calls its series stale anyway.
+	// idleWindows is how many windows a value without a reading keeps its place: five minutes at 15 s, after which
+	// Prometheus calls its series stale anyway.
 	idleWindows = 20
-	// replaceFactor is how much larger a newcomer must be than the least that has a place. Without it two of a size
+	// replaceFactor is how much larger a newcomer must be than the smallest member. Without it two of similar size
 	// would take turns, and each turn is a new series.
 	replaceFactor = 2
 )
 
-// A ledger turns the windows of one target into families of metrics. What it folds it adds up itself, so that a counter
-// goes on rising when one of those that are folded into it ends.
+// A ledger turns the windows of one target into families of metrics. It adds up folded series itself, so a counter
+// keeps rising when one of the series folded into it ends.
 type ledger struct {
 	target    string
 	perTarget map[string]bool // metrics that have the label target
 	policies  map[string]policy
-	most      int // values of labels without bound, of a family
+	most      int // label values without bound, for each family
 	families  map[string]*family
 	dropped   func(family string, n int)
 }
@@ -44,19 +44,19 @@ type family struct {
 	policy  policy
 	folded  bool
 	kept    []int              // indices of the labels that stay
-	each    []int              // indices, within kept, of those without bound
+	each    []int              // indices, within kept, of the labels without bound
 	cells   map[string]*cell   // by kept label values
-	members map[string]*member // by the values without bound: those with a place
+	members map[string]*member // by their values without bound: those with a place
 	later   time.Duration      // a series whose first reading is after this appeared within the window
 }
 
-// cell is one series that is exported.
+// cell is one exported series.
 type cell struct {
 	labels []string // values of kept labels
 	value  float64
 }
 
-// member is what has a place among the largest.
+// member is one that has a place among the largest.
 type member struct {
 	weight float64 // in the last window
 	idle   int     // windows without it
@@ -69,7 +69,7 @@ func newLedger(target string, most int, perTarget map[string]bool, dropped func(
 	}
 }
 
-// add takes a window and gives what is exported of it.
+// add takes a window and returns the exported families.
 func (l *ledger) add(rec *recording.Recording) []*dto.MetricFamily {
 	var out []*dto.MetricFamily
 	for _, m := range metric.All() {
@@ -106,7 +106,7 @@ func newFamily(d *metric.Desc, p policy, folded bool) *family {
 	return f
 }
 
-// take brings the cells to what the window says.
+// take updates the cells from the window.
 func (f *family) take(list []*recording.Series, most int, dropped func(int)) {
 	rising := f.folded && f.desc.Kind == metric.KindCounter
 	if !rising {
@@ -133,8 +133,8 @@ func (f *family) ownLevel(list []*recording.Series) []*recording.Series {
 	})
 }
 
-// reading gives what a series adds: a counter that is folded its increase over the window, and all others their last
-// reading.
+// reading returns what a series adds: the increase over the window for a counter that is folded, and the last reading
+// for all others.
 func (f *family) reading(s *recording.Series) (float64, bool) {
 	last := s.Points[len(s.Points)-1].Value
 	if !f.folded || f.desc.Kind != metric.KindCounter {
@@ -146,7 +146,7 @@ func (f *family) reading(s *recording.Series) (float64, bool) {
 	return series.Rise(s.Points)
 }
 
-// labels gives the values of the labels that stay, with other for those without a place.
+// labels returns the values of the labels that stay, with other for those without a place.
 func (f *family) labels(s *recording.Series) []string {
 	out := make([]string, len(f.kept))
 	for i, at := range f.kept {
@@ -160,7 +160,7 @@ func (f *family) labels(s *recording.Series) []string {
 	return out
 }
 
-// memberOf gives the values without bound as one key.
+// memberOf returns the values without bound as one key.
 func (f *family) memberOf(s *recording.Series) string {
 	values := make([]string, len(f.each))
 	for i, at := range f.each {
@@ -183,8 +183,8 @@ func (f *family) put(labels []string, v float64, rising bool) {
 	}
 }
 
-// place gives the largest a place, and says how many have none. Who has one keeps it until it is gone for long, or one
-// that is much larger comes.
+// place returns the largest a place, and returns how many have none. A member keeps its place until it has been idle
+// for long, or until a much larger newcomer comes.
 func (f *family) place(list []*recording.Series, most int) (without int) {
 	weights := map[string]float64{}
 	for _, s := range list {
@@ -224,7 +224,7 @@ func (f *family) place(list []*recording.Series, most int) (without int) {
 	return 0
 }
 
-// evict ends the series of one that loses its place. What it counts from now on is other's.
+// evict ends the series of a member that loses its place. From now on other counts for it.
 func (f *family) evict(key string) {
 	delete(f.members, key)
 	for k, c := range f.cells {
@@ -238,7 +238,7 @@ func (f *family) evict(key string) {
 	}
 }
 
-// export gives nil for a family without a series.
+// export returns nil for a family without series.
 func (f *family) export(target string, perTarget bool) *dto.MetricFamily {
 	if len(f.cells) == 0 {
 		return nil
@@ -283,7 +283,7 @@ func sortPairs(list []*dto.LabelPair) {
 	slices.SortFunc(list, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
 }
 
-// exportedName gives a metric's name and what its numbers are multiplied with: Prometheus wants base units, and the
+// exportedName returns a metric's name and the factor for its numbers: Prometheus wants base units, and the
 // recordings keep the kernel's.
 func exportedName(name string) (string, float64) {
 	if rest, ok := strings.CutSuffix(name, "_milliseconds_total"); ok {

@@ -15,36 +15,36 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Times of the server. A scrape takes milliseconds; a peer that sends its request or takes its answer more slowly than
-// this holds a connection for nothing. A recording is megabytes, which a slow line takes a while for.
+// Times of the server. A scrape takes milliseconds; a peer that sends its request or takes its answer more slowly
+// than this holds a connection for nothing. A recording has megabytes and takes a while on a slow line.
 const (
 	headerTime   = 10 * time.Second
 	answerTime   = 5 * time.Minute
 	idleTime     = 2 * time.Minute // Prometheus scrapes each minute at the latest, and keeps its connection
 	shutdownTime = 3 * time.Second
-	requestTime  = 15 * time.Second // for all of a request, which has no body
+	requestTime  = 15 * time.Second // for the whole request, which has no body
 )
 
-// Bounds on what peers that do nothing cost: 1,000 connections take some 20 MB, and a request of Prometheus has 500
-// bytes of headers.
+// Bounds on the cost of idle peers: 1,000 connections take some 20 MB, and a request of Prometheus has 500 bytes of
+// headers.
 const (
 	maxConnections = 1000
 	maxHeaders     = 16 << 10
-	// maxUnsent is what the kernel keeps of answers for a connection: an answer fits, and not megabytes of them
+	// maxUnsent is how much of its answers the kernel buffers for a connection: one answer fits, but not megabytes
 	// (tcp_wmem) for each of a thousand peers that do not read.
 	maxUnsent = 128 << 10
 )
 
-// WebOptions say where the exporter listens, with the meaning that exporter-toolkit gives to flags of these names.
+// WebOptions say where the exporter listens. They mean the same as exporter-toolkit's flags of these names.
 type WebOptions struct {
-	ListenAddresses []string // none: port 9843, of this host only unless there are TLS and a password
-	SystemdSocket   bool     // listen on what systemd hands over, instead of ListenAddresses
+	ListenAddresses []string // none: port 9843, only of this host unless there are TLS and a password
+	SystemdSocket   bool     // listen on the sockets from systemd, instead of ListenAddresses
 	ConfigFile      string   // TLS and passwords; "" for neither
-	// Private are paths that are served with a password, or by a listener that only this host reaches.
+	// Private are paths that need a password, or a listener that only this host reaches.
 	Private []string
 }
 
-// Validate finds a web configuration that cannot be used.
+// Validate rejects a web configuration that cannot be used.
 func (o WebOptions) Validate() error {
 	if o.ConfigFile == "" {
 		return nil
@@ -55,7 +55,8 @@ func (o WebOptions) Validate() error {
 	return nil
 }
 
-// Serve serves the handler until the context is done. If a configuration asks for a password, all but health needs it.
+// Serve serves the handler until the context is done. If a configuration requires a password, everything but health
+// needs it.
 func Serve(ctx context.Context, o WebOptions, handler http.Handler, log *slog.Logger) error {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -93,7 +94,7 @@ func Serve(ctx context.Context, o WebOptions, handler http.Handler, log *slog.Lo
 	return err
 }
 
-// unlessLate drops the error of a peer that still had an answer to take: the process ends anyway.
+// unlessLate drops the error about a peer that was still taking an answer: the process ends anyway.
 func unlessLate(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil
@@ -124,21 +125,21 @@ func (o WebOptions) listen(ctx context.Context) ([]net.Listener, error) {
 	return listeners, nil
 }
 
-// boundedListener bounds what the kernel keeps for a peer.
+// boundedListener bounds what the kernel buffers for a peer.
 type boundedListener struct{ net.Listener }
 
 // Accept waits for a connection.
 func (l boundedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if tcp, ok := c.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(maxUnsent) // it fails if the peer is gone, which the first read tells
+		_ = tcp.SetWriteBuffer(maxUnsent) // it fails if the peer is gone; the first read then finds out
 	}
 	return c, err
 }
 
-// healthListener lets health be asked for without a password. exporter-toolkit wraps the handler of the whole server
-// when that begins to serve, and has no exceptions; so the wrapped handler is wrapped once more as the server asks for
-// its first connection, before there is a request.
+// healthListener serves health without a password. exporter-toolkit wraps the handler of the whole server when that
+// begins to serve, and has no exceptions. So this listener wraps the wrapped handler once more when the server
+// accepts its first connection, before there is a request.
 type healthListener struct {
 	net.Listener
 	server *http.Server

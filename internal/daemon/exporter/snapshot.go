@@ -18,7 +18,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// snapshot is what the last window of each target says, ready to be served.
+// snapshot holds the results of each target's last window, ready to be served.
 type snapshot struct {
 	registry prometheus.Gatherer // own counters
 	ready    atomic.Pointer[[]*dto.MetricFamily]
@@ -28,13 +28,13 @@ type snapshot struct {
 	now     time.Time // end of the newest window
 }
 
-// told is what is exported of one target.
+// told is what is exported about one target.
 type told struct {
 	families []*dto.MetricFamily
 	standing []Standing
 }
 
-// Gather gives the own counters and the families of the last windows. It reads nothing else, so that a scrape waits for
+// Gather returns the own counters and the families of the last windows. It reads nothing else, so a scrape waits for
 // nothing.
 func (s *snapshot) Gather() ([]*dto.MetricFamily, error) {
 	out, err := s.registry.Gather()
@@ -45,7 +45,8 @@ func (s *snapshot) Gather() ([]*dto.MetricFamily, error) {
 	return out, err
 }
 
-// put replaces what is told of a target by its newest window, and gives how many findings were beyond the bound.
+// put replaces what is exported about a target by its newest window, and returns how many findings exceeded the
+// bound.
 func (s *snapshot) put(w Window, families []*dto.MetricFamily, o Options) (dropped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +60,8 @@ func (s *snapshot) put(w Window, families []*dto.MetricFamily, o Options) (dropp
 	return s.serve(o)
 }
 
-// forget takes away what is told of a target of which there is no further window, but for events: what a group was
-// killed for is told after its end.
+// forget drops the series of a target once it has no more windows, except for events: the reason why a group was
+// killed is still exported after its end.
 func (s *snapshot) forget(target string, o Options) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +71,7 @@ func (s *snapshot) forget(target string, o Options) {
 	s.serve(o)
 }
 
-// serve makes what is told of all targets what the next scrape reads.
+// serve makes the results of all targets what the next scrape reads.
 func (s *snapshot) serve(o Options) (dropped int) {
 	byName := map[string]*dto.MetricFamily{}
 	var findings []check.Finding
@@ -104,11 +105,11 @@ func (s *snapshot) serve(o Options) (dropped int) {
 	return dropped
 }
 
-// findingFamily gives the findings, the gravest first while there is room, and how many there was no room for.
+// findingFamily returns the findings, the gravest first while there is room, and the number left out.
 func findingFamily(findings []check.Finding, most int) (*dto.MetricFamily, int) {
 	names := []string{"check", "severity", "stage", "subject"} // sorted
 	slices.SortStableFunc(findings, func(a, b check.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
-	// By check and subject: what the host and a target both show is one, as are processes of a name.
+	// By check and subject: what the host and a target both show counts once, and so do processes of the same name.
 	seen := map[string]bool{}
 	mf := gaugeFamily("finding", "What the last window showed to be wrong, or an event of the last 5 minutes: "+
 		"1 while it does. subject is the offender, such as a program or a destination, and stage its place in fix "+
@@ -134,14 +135,15 @@ func findingFamily(findings []check.Finding, most int) (*dto.MetricFamily, int) 
 	return mf, dropped
 }
 
-// aProcess matches how a subject names a process, with its program if that is known, and aPlace where something is in
-// its memory.
+// aProcess matches how a subject names a process, with its program if that is known. aPlace matches an address in its
+// memory.
 var (
 	aProcess = regexp.MustCompile(`\bpid [0-9]+(?: \((.*)\))?`)
 	aPlace   = regexp.MustCompile(`\b0x[0-9a-f]+\b`)
 )
 
-// SubjectLabel names a subject without what is another in each process: each process id would leave a series behind.
+// SubjectLabel names a subject without the parts that differ in each process: each process id would leave a series
+// behind.
 func SubjectLabel(s check.Subject) string {
 	label := aProcess.ReplaceAllString(s.String(), "process $1")
 	return strings.TrimSpace(aPlace.ReplaceAllString(label, "0x"))
@@ -159,7 +161,7 @@ func addGauge(mf *dto.MetricFamily, v float64, names []string, values ...string)
 	mf.Metric = append(mf.Metric, &dto.Metric{Label: pairs(names, values), Gauge: &dto.Gauge{Value: &v}})
 }
 
-// windowFamilies tell how the checks and collectors of a window fared.
+// windowFamilies say how the checks and collectors of a window fared.
 func windowFamilies(w Window, left int) []*dto.MetricFamily {
 	target := []string{"target"}
 	length := gaugeFamily("window_seconds", "Time that the last window covers.")
@@ -179,13 +181,13 @@ func assessed(w Window) *dto.MetricFamily {
 			addGauge(mf, 0, names, o.Check, w.Name)
 		case check.Found, check.Fine:
 			addGauge(mf, 1, names, o.Check, w.Name)
-		case check.Inapplicable: // it is about a kind of target that this is not
+		case check.Inapplicable: // it is about another kind of target
 		}
 	}
 	return mf
 }
 
-// collectorFamilies passes over the last ones, which were left out.
+// collectorFamilies skips the last left collectors, which did not run.
 func collectorFamilies(w Window, left int) []*dto.MetricFamily {
 	success := gaugeFamily("collector_success", "Whether the collector worked in the last window: 0 means that it "+
 		"failed, was late, or "+

@@ -8,12 +8,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
-// eventHold is how long an event is told of: two scrapes see it, wherever they fall, if they are 2 min apart at most,
-// which is the longest interval that Prometheus advises (its lookback is 5 min, and a scrape may fail).
+// eventHold is how long an event is exported: two scrapes see it, wherever they fall, if they are at most 2 min
+// apart. That is the longest interval that Prometheus advises (its lookback is 5 min, and a scrape may fail).
 const eventHold = 5 * time.Minute
 
-// clearWindows is how many windows in a row must be without a finding before one like it counts as another: as an
-// episode does, since one at its threshold comes and goes.
+// clearWindows is how many windows in a row must lack a finding before a similar one counts as another. An episode
+// does the same, since a finding at its threshold comes and goes.
 const clearWindows = 2
 
 // A Standing is a finding that holds, or an event that happened a short while ago.
@@ -23,13 +23,13 @@ type Standing struct {
 	Since   time.Time // beginning of the first window that had it
 	Last    time.Time // end of the last one
 	Event   bool
-	Absent  int // windows in a row that do not have it
+	Absent  int // windows in a row without it
 }
 
-// told says whether it is exported: what the last window has, and events.
+// told reports whether it is exported: findings of the last window, and events.
 func (x *Standing) told() bool { return x.Absent == 0 || x.Event }
 
-// gone says whether it is over. A clock that was set back must not hold it for longer.
+// gone reports whether it is over. A clock that was set back must not keep it longer.
 func (x *Standing) gone(now time.Time) bool {
 	if x.Event {
 		return x.Absent > 0 && now.Sub(x.Last).Abs() >= eventHold
@@ -37,14 +37,14 @@ func (x *Standing) gone(now time.Time) bool {
 	return x.Absent >= clearWindows
 }
 
-// stand gives the findings of a target after a further window, of which there are as many as that has, the remembered
-// ones of clearWindows, and o.MaxFindings events.
+// stand returns the findings of a target after another window. Their number is bounded: the window's own, the
+// remembered ones of clearWindows, and o.MaxFindings events.
 func stand(before []Standing, w Window, o Options) []Standing {
 	var out []Standing
 	at := map[string]int{}
 	for i := range w.Result.Findings {
 		f := w.Result.Findings[i]
-		if j, ok := at[f.ID()]; ok { // a check may say two things of one subject
+		if j, ok := at[f.ID()]; ok { // a check may say two things about one subject
 			if f.Severity > out[j].Finding.Severity {
 				out[j].Finding, out[j].Event = f, f.Event && f.Severity >= check.Warning
 			}
@@ -73,7 +73,7 @@ func stand(before []Standing, w Window, o Options) []Standing {
 	return out
 }
 
-// over gives the events alone, none of which a window has any more.
+// over returns only the events. No window has them any more.
 func over(list []Standing, o Options) []Standing {
 	var out []Standing
 	for _, x := range list {
@@ -88,11 +88,11 @@ func over(list []Standing, o Options) []Standing {
 // A State is what stands now.
 type State struct {
 	Ended    time.Time  // of the newest window; zero before the first
-	Standing []Standing // of all targets, the one to act on first is the first
+	Standing []Standing // of all targets, the one to act on first comes first
 }
 
-// Now gives what stands: causes before consequences, the gravest first. What several targets' windows show is there
-// once.
+// Now returns what stands: causes before consequences, the gravest first. A finding in several targets' windows is
+// there once.
 func (e *Exporter) Now() State {
 	s := e.snapshot
 	s.mu.Lock()

@@ -22,10 +22,11 @@ import (
 const (
 	// maxGroups bounds a look at the control groups: 15 µs each, so 75 ms.
 	maxGroups = 5000
-	// findEvery is how many looks at their CPU time pass between searches for new groups, which cost as much again.
+	// findEvery is how many looks at the groups' CPU time pass between searches for new groups, which cost as much
+	// again.
 	findEvery = 2
-	// calmLooks is how many looks below half the threshold end a target: one with a load in bursts is not to come and
-	// go.
+	// calmLooks is how many looks below half the threshold end a target: a target with a load in bursts should not
+	// come and go.
 	calmLooks = 8
 )
 
@@ -35,7 +36,7 @@ type usage struct {
 	at      time.Time
 }
 
-// groups looks for the control groups that are worth a target.
+// groups finds the control groups that are worth a target.
 type groups struct {
 	dir   string // of the tree with the CPU times
 	file  string // in each directory
@@ -50,7 +51,7 @@ type busy struct {
 	cpus float64
 }
 
-// openGroups finds the tree through perfdoctor's own groups, whose last level is the root.
+// openGroups finds the tree through perfdoctor's own groups. The last level is the root.
 func openGroups(ctx context.Context, h *host.Host) (*groups, error) {
 	own, err := h.Resolve(ctx, host.Selector{PID: os.Getpid()})
 	if err != nil {
@@ -72,8 +73,8 @@ func openGroups(ctx context.Context, h *host.Host) (*groups, error) {
 	return g, nil
 }
 
-// look gives the groups that used CPU time since the last look, the busiest first. all is false if there are too many
-// groups to look at.
+// look returns the groups that used CPU time since the last look, the busiest first. all is false if there are too
+// many groups to look at.
 func (g *groups) look(now time.Time) (list []busy, all bool) {
 	all = true
 	if g.looks%findEvery == 0 {
@@ -98,8 +99,8 @@ func (g *groups) look(now time.Time) (list []busy, all bool) {
 	return list, all
 }
 
-// find lists the groups that are something of their own: containers, services and scopes with all below them, and
-// others that have nothing below.
+// find lists the groups that stand for themselves: containers, services and scopes with everything below them, and
+// other groups that have nothing below.
 func (g *groups) find() (all bool) {
 	g.paths = nil
 	queue := []string{"/"}
@@ -123,13 +124,14 @@ func (g *groups) find() (all bool) {
 	return true
 }
 
-// isUnit tells a service or scope of systemd, or a container that another manager named by its id.
+// isUnit reports whether a group is a service or scope of systemd, or a container that another manager named by its
+// id.
 func isUnit(p string) bool {
 	base := path.Base(p)
 	return strings.HasSuffix(base, ".service") || strings.HasSuffix(base, ".scope") || host.ContainerOf(p) != ""
 }
 
-// read gives the CPU seconds of a group and all below it.
+// read returns the CPU seconds of a group and everything below it.
 func (g *groups) read(p string) (float64, error) {
 	name := g.dir + p + "/" + g.file
 	b, err := host.ReadFile(name, nil)
@@ -154,11 +156,11 @@ func (g *groups) read(p string) (float64, error) {
 type following struct {
 	stop context.CancelFunc
 	done chan struct{}
-	calm int // looks in a row in which it used little
+	calm int // looks in a row with little CPU use
 }
 
-// followTargets looks at the control groups once a window, observes those that use much CPU time, and lets go of those
-// that do not any more or have ended.
+// followTargets looks at the control groups once per window. It observes groups that use much CPU time, and drops
+// them when they no longer do or have ended.
 func (e *Exporter) followTargets(ctx context.Context) {
 	g, err := openGroups(ctx, e.o.Host)
 	if err != nil {
@@ -193,8 +195,8 @@ func (e *Exporter) followTargets(ctx context.Context) {
 	}
 }
 
-// drop lets go of targets that ended or calmed down. One has its place until its last window is over, so that there are
-// never more.
+// drop stops targets that ended or calmed down. A target keeps its place until its last window is over, so there are
+// never more than allowed.
 func (e *Exporter) drop(now map[string]*following, list []busy) {
 	for p, f := range now {
 		i := slices.IndexFunc(list, func(b busy) bool { return b.path == p })
@@ -227,7 +229,7 @@ func (e *Exporter) follow(ctx context.Context, now map[string]*following, list [
 		}
 		t, err := e.o.Host.Resolve(ctx, host.Selector{CgroupPath: b.path})
 		if err != nil {
-			continue // it has no process any more, or none that can be seen
+			continue // it has no process any more, or none that is visible
 		}
 		own, stop := context.WithCancel(ctx)
 		f := &following{stop: stop, done: make(chan struct{})}
@@ -265,8 +267,8 @@ func (e *Exporter) observeTarget(ctx context.Context, stop context.CancelFunc, t
 	}
 }
 
-// targetChecks gives the checks that these collectors can answer for a target, and that are about more than the host:
-// the host's own windows answer the others, and one cause is to be said once.
+// targetChecks returns the checks that these collectors can answer for a target, and that are about more than the
+// host: the host's own windows answer the others, and one cause should be reported once.
 func targetChecks(all []*check.Check, list []collect.Collector) []*check.Check {
 	offered, facts := map[metric.Metric]bool{}, map[metric.Metric]bool{}
 	for _, c := range list {

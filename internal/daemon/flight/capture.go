@@ -12,7 +12,7 @@ import (
 // A capture is a recording in progress: the windows of a target before and after the beginning of an episode.
 type capture struct {
 	episode.Episode
-	others  []string // further findings that began meanwhile
+	others  []string // further findings that began in the meantime
 	entries []*entry
 	until   time.Time
 
@@ -20,7 +20,7 @@ type capture struct {
 	profile   *recording.Recording // nil for none
 }
 
-// maxOthers bounds what else is named: who needs more looks into the recording.
+// maxOthers bounds the other findings that are named: whoever needs more looks into the recording.
 const maxOthers = 20
 
 func (c *capture) alsoBegun(e episode.Episode) {
@@ -29,12 +29,12 @@ func (c *capture) alsoBegun(e episode.Episode) {
 	}
 }
 
-// due tells whether the recording is complete. A profile that is being taken is waited for, for a while.
+// due reports whether the recording is complete. It waits a while for a profile in progress.
 func (c *capture) due(now time.Time) bool {
 	return !now.Before(c.until) && (!c.profiling || now.Sub(c.until) > profileGrace)
 }
 
-// join makes the recording. Why is why it ends before its time, if it does.
+// join makes the recording. If the recording ends early, why says the reason.
 func (c *capture) join(why string) *recording.Recording {
 	first := c.entries[0].Begin
 	parts := make([]recording.Part, len(c.entries))
@@ -48,14 +48,14 @@ func (c *capture) join(why string) *recording.Recording {
 	for i, e := range c.entries {
 		at := e.Begin.Sub(first)
 		if at < 0 || i > 0 && at <= parts[i-1].At {
-			at = end // the clock was set back: windows follow each other
+			at = end // the clock was set back: put the window after the one before it
 		}
 		parts[i] = recording.Part{At: at, Recording: e.Recording}
 		incident.Windows = append(incident.Windows, at.Seconds())
 		told.window(e.Result, at.Seconds(), (at + e.End.Sub(e.Begin)).Seconds())
 		end = at + e.End.Sub(e.Begin)
 		if !has(e.Result, c.Finding.ID()) || e.Begin.Before(c.Begin) {
-			// a profile cannot be divided: it is to be of the incident
+			// a profile cannot be divided: keep only the incident's
 			parts[i].Recording = e.Recording.WithoutProfiles()
 			continue
 		}
@@ -75,16 +75,17 @@ func (c *capture) join(why string) *recording.Recording {
 	return rec.WithMeta(m)
 }
 
-// maxSpans bounds the timeline: in the usual two and a half minutes that is ten findings a window which come and go.
+// maxSpans bounds the timeline: over the usual two and a half minutes that is ten findings per window that come and
+// go.
 const maxSpans = 100
 
-// A timeline is what the checks said of the windows so far.
+// A timeline is what the checks said about the windows so far.
 type timeline struct {
 	spans []recording.IncidentSpan
 	open  map[string]int // the spans that reach to the last window, by finding
 }
 
-// window adds what one more window has at warning or above.
+// window adds the findings of another window at warning or above.
 func (t *timeline) window(r *check.Result, from, to float64) {
 	before := t.open
 	t.open = map[string]int{}
@@ -94,7 +95,7 @@ func (t *timeline) window(r *check.Result, from, to float64) {
 			continue
 		}
 		at, lasts := before[f.ID()]
-		if _, again := t.open[f.ID()]; again { // a check may say two things of one subject: the first is the graver
+		if _, again := t.open[f.ID()]; again { // a check may say two things about one subject: the first is graver
 			continue
 		}
 		if !lasts {
@@ -113,7 +114,7 @@ func (t *timeline) window(r *check.Result, from, to float64) {
 	}
 }
 
-// has tells whether a window has the finding at warning or above.
+// has reports whether a window has the finding at warning or above.
 func has(r *check.Result, id string) bool {
 	return slices.ContainsFunc(r.Findings, func(f check.Finding) bool {
 		return f.Severity >= check.Warning &&

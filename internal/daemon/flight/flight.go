@@ -1,9 +1,9 @@
-// Package flight keeps the last minutes of what was measured, and writes them down when something goes wrong: the
-// windows before and after the beginning of a finding, as one recording, so that the cause of last night's incident can
-// be opened this morning.
+// Package flight keeps the measurements of the last minutes, and saves them when something goes wrong: the windows
+// before and after the beginning of a finding, as one recording. So the cause of last night's incident can be opened
+// this morning.
 //
-// Whatever happens to the disk or to a reader, the exporter goes on: windows are taken from a bounded queue, files are
-// written by a goroutine of its own, and what is lost is counted.
+// Whatever happens to the disk or to a reader, the exporter goes on: windows come from a bounded queue, a separate
+// goroutine writes files, and losses are counted.
 package flight
 
 import (
@@ -39,25 +39,25 @@ type Options struct {
 // [recording.Recording.Size].
 const DefaultMemory = 16 << 20
 
-// A Profiler takes a short profile of the offender of a finding. It gives nil without an error when that has no JVM. It
-// must return soon after the context is done.
+// A Profiler takes a short profile of the offender of a finding. It returns nil without an error if the offender has
+// no JVM. It must return soon after the context is done.
 type Profiler func(ctx context.Context, w exporter.Window, f *check.Finding) (*recording.Recording, error)
 
 // A Reporter writes the report of a recording as a page for a browser.
 type Reporter func(io.Writer, *recording.Recording) error
 
-// Bounds on profiles. A JVM that is profiled loses up to 2 % of its throughput, and up to a second of a CPU when it is
-// for the first time: an incident is no time for more.
+// Bounds on profiles. A JVM loses up to 2 % of its throughput while it is profiled, and up to a second of a CPU the
+// first time. An incident is no time for more.
 const (
 	profilesPerHour = 6
-	// profileLimit ends a profiler that does not end by itself; profileGrace is how much longer than asked a recording
-	// may wait for it.
+	// profileLimit ends a profiler that does not end by itself; profileGrace is how much longer than asked a
+	// recording may wait for it.
 	profileLimit = time.Minute
 	profileGrace = time.Minute
 )
 
-// Bounds on what waits. A window of each of twenty targets and the host comes every 15 s. Of what goes wrong in more
-// than eight groups at once, the first eight recordings say as much.
+// Bounds on what waits. A window of each of twenty targets and the host comes every 15 s. If something goes wrong in
+// more than eight groups at once, the first eight recordings say as much.
 const (
 	maxQueue    = 100
 	maxCaptures = 8
@@ -75,7 +75,7 @@ type Recorder struct {
 	writes  chan write
 	done    chan profiled
 
-	// Of the goroutine of Run alone.
+	// Only the goroutine of Run uses these.
 	ring     ring
 	tracker  *episode.Tracker
 	captures map[string]*capture  // by target
@@ -93,15 +93,15 @@ type write struct {
 	name string
 }
 
-// profiled is a profile that was taken, or not.
+// profiled is the result of taking a profile.
 type profiled struct {
 	capture *capture
 	rec     *recording.Recording
 	err     error
 }
 
-// New makes a recorder, which records once [Recorder.Run] is called. Recordings of an earlier one in the directory are
-// found. It fails if the directory cannot be made, read or written to.
+// New makes a recorder. It records once [Recorder.Run] is called, and it finds the recordings of an earlier one in
+// the directory. It fails if the directory cannot be made, read or written to.
 func New(o Options) (*Recorder, error) {
 	s, err := openStore(o.Dir, o.MaxBytes, o.Log)
 	if err != nil {
@@ -113,7 +113,7 @@ func New(o Options) (*Recorder, error) {
 		tracker: episode.NewTracker(episode.Defaults()), captures: map[string]*capture{}, cool: map[string]time.Time{},
 	}
 	r.counts = newCounts(r)
-	for _, e := range s.list() { // a program that is started again and again must not record the same again and again
+	for _, e := range s.list() { // a program that is restarted again and again must not record the same again and again
 		if e.Began.After(r.cool[e.id()]) {
 			r.cool[e.id()] = e.Began
 		}
@@ -121,7 +121,7 @@ func New(o Options) (*Recorder, error) {
 	return r, nil
 }
 
-// Observe takes a window. It never blocks: a window that comes while too many wait is dropped and counted.
+// Observe takes a window. It never blocks: if too many wait, the window is dropped and counted.
 func (r *Recorder) Observe(w exporter.Window) {
 	select {
 	case r.windows <- w:
@@ -175,7 +175,7 @@ func (r *Recorder) stop(ctx context.Context) {
 }
 
 func (r *Recorder) observe(ctx context.Context, w exporter.Window) {
-	r.finishDue(w.Begin) // before what this window begins, which is another recording's
+	r.finishDue(w.Begin) // before what this window begins, which belongs to another recording
 	hold := episode.Defaults().Hold
 	e := r.ring.add(w, r.o.Before+hold+w.End.Sub(w.Begin), r.o.Memory)
 	begun, _ := r.tracker.Observe(w)
@@ -199,7 +199,7 @@ func (r *Recorder) finishDue(now time.Time) {
 	}
 }
 
-// relieve ends recordings whose windows are more than the memory is to hold, oldest first.
+// relieve ends recordings, oldest first, while their windows exceed the memory limit.
 func (r *Recorder) relieve() {
 	for r.ring.held > r.o.Memory && len(r.captures) > 0 {
 		oldest := ""
@@ -212,8 +212,8 @@ func (r *Recorder) relieve() {
 	}
 }
 
-// begin starts a recording of an episode that has begun, unless one of its target is in progress or of its like was
-// made shortly before.
+// begin starts a recording of an episode that has begun, unless one of its target is in progress or one of the same
+// finding was made shortly before.
 func (r *Recorder) begin(ctx context.Context, e episode.Episode, w exporter.Window) {
 	if c := r.captures[e.Target]; c != nil {
 		c.alsoBegun(e)
@@ -273,7 +273,7 @@ func (r *Recorder) gotProfile(p profiled) {
 	case p.err != nil:
 		r.profileOutcome("failed").Inc()
 		r.o.Log.Warn("flight recorder: no profile", "err", p.err)
-	case p.rec == nil: // no JVM: what was not taken is no use of the budget
+	case p.rec == nil: // no JVM: a profile that was not taken does not use the budget
 		r.profiles = r.profiles[:max(0, len(r.profiles)-1)]
 	default:
 		r.profileOutcome("taken").Inc()
@@ -306,7 +306,7 @@ func (r *Recorder) write(w write) {
 	r.o.Log.Info("flight recorder: recorded", "file", name)
 }
 
-// counts are the metrics of the recorder itself.
+// counts are the recorder's own metrics.
 type counts struct {
 	recordings, profilesTaken *prometheus.CounterVec
 	dropped                   prometheus.Counter
@@ -338,7 +338,7 @@ func newCounts(r *Recorder) counts {
 			Name: "perfdoctor_flight_bytes", Help: "Size of all recordings of the flight recorder on disk.",
 		}, func() float64 { return float64(r.store.bytes()) }),
 	}
-	// so that each is there before it first happens
+	// so that each series exists before it first counts
 	for _, o := range []string{"written", "failed", "dropped", "cooldown", "busy"} {
 		c.recordings.WithLabelValues(o)
 	}
@@ -358,7 +358,7 @@ func (c counts) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect gives the recorder's own metrics.
+// Collect returns the recorder's own metrics.
 func (c counts) Collect(to chan<- prometheus.Metric) {
 	for _, m := range c.all() {
 		m.Collect(to)

@@ -16,10 +16,10 @@ import (
 // listPath is where the recordings are served.
 const listPath = "/recordings"
 
-// reportPath follows the path of a recording: the same as a page.
+// reportPath follows the path of a recording: the recording as a page.
 const reportPath = "/report"
 
-// maxDownloads is how many recordings are read from the disk at a time: it is the disk of a sick host.
+// maxDownloads is how many recordings are read from the disk at a time: the disk belongs to a sick host.
 const maxDownloads = 4
 
 //go:embed page.html
@@ -28,13 +28,13 @@ var pageText string
 //go:embed page.css
 var pageStyle string
 
-// Pages are what the exporter serves of the recorder: the list, and all below.
+// Pages are the recorder's pages that the exporter serves: the list, and everything below.
 func (r *Recorder) Pages() []exporter.Page {
 	h := r.Handler()
 	return []exporter.Page{{Path: listPath, Handler: h}, {Path: listPath + "/", Handler: h}}
 }
 
-// Incidents gives the recordings that are there, the newest first.
+// Incidents returns the existing recordings, the newest first.
 func (r *Recorder) Incidents() []File { return r.store.list() }
 
 // Handler serves the list at /recordings, as JSON or as a page for a browser, and each recording below it.
@@ -50,7 +50,7 @@ func (r *Recorder) Handler() http.Handler {
 		}
 		exporter.AnswerJSON(w, "the list", r.all())
 	}
-	bounded := exporter.Limit(http.HandlerFunc(list)) // of 1,000 recordings it is some 500 KB
+	bounded := exporter.Limit(http.HandlerFunc(list)) // for 1,000 recordings it is some 500 KB
 	mux.Handle("GET "+listPath, bounded)
 	mux.Handle("GET "+listPath+"/{$}", bounded)
 	downloads := make(chan struct{}, maxDownloads)
@@ -60,7 +60,7 @@ func (r *Recorder) Handler() http.Handler {
 			defer func() { <-downloads }()
 			r.serveFile(w, req)
 		default:
-			w.Header().Set("Retry-After", "10") // seconds, in which a recording of some MB is through
+			w.Header().Set("Retry-After", "10") // seconds, enough to send a recording of some MB
 			http.Error(w, "too many downloads at once", http.StatusServiceUnavailable)
 		}
 	})
@@ -115,7 +115,7 @@ func (r *Recorder) serveReport(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(page.Bytes()) // a peer that is gone has no use for it
 }
 
-// A list is the answer to who asks for all recordings.
+// A list is the answer to a request for all recordings.
 type list struct {
 	Recordings []File `json:"recordings"` // the newest first
 	Bytes      int64  `json:"bytes"`
@@ -134,7 +134,7 @@ func pageTemplate() *page.Template {
 	}))
 }
 
-// pageData is what the page is filled with.
+// pageData is the data for the page.
 type pageData struct {
 	list
 	Style page.Trusted

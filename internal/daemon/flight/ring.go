@@ -7,17 +7,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/daemon/exporter"
 )
 
-// An entry is a window that is kept in memory. The ring and recordings in progress share it.
+// An entry is a window in memory. The ring and recordings in progress share it.
 type entry struct {
 	exporter.Window
 	size   int64
 	owners int
 }
 
-// A ring keeps the windows of all targets of the last minutes, in the order in which they came.
+// A ring keeps all targets' windows of the last minutes, in the order in which they came.
 type ring struct {
 	entries []*entry
-	held    int64 // bytes of all entries that have an owner, be it the ring or a recording in progress
+	held    int64 // bytes of all entries with an owner, be it the ring or a recording in progress
 }
 
 func (r *ring) retain(e *entry) {
@@ -33,8 +33,8 @@ func (r *ring) release(e *entry) {
 	}
 }
 
-// add takes a further window, and drops those that ended longer ago than keep, or that are too many for the memory: the
-// oldest first.
+// add takes another window. It drops windows that ended longer ago than keep, or that exceed the memory, the oldest
+// first.
 func (r *ring) add(w exporter.Window, keep time.Duration, memory int64) *entry {
 	e := &entry{Window: w, size: w.Recording.Size()}
 	r.retain(e)
@@ -44,11 +44,11 @@ func (r *ring) add(w exporter.Window, keep time.Duration, memory int64) *entry {
 		r.release(r.entries[drop])
 		drop++
 	}
-	r.entries = slices.Delete(r.entries, 0, drop) // which clears the dropped places, so that nothing is held by them
+	r.entries = slices.Delete(r.entries, 0, drop) // Delete clears the dropped places, so that they hold nothing
 	return e
 }
 
-// of gives the windows of a target that ended after since.
+// of returns the windows of a target that ended after since.
 func (r *ring) of(target string, since time.Time) []*entry {
 	var out []*entry
 	for _, e := range r.entries {

@@ -22,9 +22,9 @@ import (
 type File struct {
 	Name     string    `json:"name"`
 	URL      string    `json:"url"`
-	Report   string    `json:"report,omitempty"` // URL of the same as a page; empty of a damaged one
+	Report   string    `json:"report,omitempty"` // URL of its report as a page; empty for a damaged one
 	Began    time.Time `json:"incident_began"`
-	Started  time.Time `json:"started"` // what was recorded
+	Started  time.Time `json:"started"` // when the recording begins
 	Seconds  float64   `json:"seconds"`
 	Bytes    int64     `json:"bytes"`
 	Target   string    `json:"target"`
@@ -32,29 +32,27 @@ type File struct {
 	Subject  string    `json:"subject"`
 	Severity string    `json:"severity"`
 	Summary  string    `json:"summary"`
-	Others   []string  `json:"others,omitempty"` // further findings that began meanwhile
+	Others   []string  `json:"others,omitempty"` // further findings that began in the meantime
 	Damaged  string    `json:"damaged,omitempty"`
 }
 
-// id is that of the finding.
+// id returns the id of the finding.
 func (f File) id() string { return f.Check + " " + f.Subject }
 
-// ours matches the names that a recorder gives, and no others: what else is in the directory is neither shown nor
-// removed. The names say time, host and check, so that they sort by time and can be told apart when they are gathered
-// from a fleet.
+// ours matches only the names that a recorder gives: other files in the directory are neither shown nor removed. The
+// names contain time, host and check, so they sort by time and remain distinct when they are gathered from a fleet.
 var ours = regexp.MustCompile(`^\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,120}\.zip$`)
 
-// half matches what [recording.Recording.Save] leaves when the program is killed.
-// older releases left the name out
+// half matches what [recording.Recording.Save] leaves when the program is killed. Older releases left the name out.
 var half = regexp.MustCompile(`^\.\d{8}T\d{6}Z-[A-Za-z0-9._-]{1,120}\.zip\.\d+(\.perfdoctor)?\.partial$`)
 
-// maxFiles bounds the list, which is kept in memory and shown on one page: with the default cooldown that is a week of
-// the same finding.
+// maxFiles bounds the list, which is kept in memory and shown on one page: with the default cooldown that is a week
+// of the same finding.
 const maxFiles = 1000
 
-// fileName gives the name of a recording.
+// fileName returns the name of a recording.
 func fileName(began time.Time, host, check string) string {
-	const maxHost = 63 // as a label of a domain name
+	const maxHost = 63 // as for a label of a domain name
 	plain := strings.Map(func(r rune) rune {
 		if r == '.' || r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
 			return r
@@ -71,10 +69,10 @@ type store struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	files []File // by name, which is by time
+	files []File // by name, and so by time
 }
 
-// openStore makes the directory if need be, and lists what is there.
+// openStore makes the directory if need be, and lists its recordings.
 func openStore(dir string, limit int64, log *slog.Logger) (*store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("flight recorder: %w: choose another directory with --flight.dir", err)
@@ -111,7 +109,7 @@ func (s *store) scan() error {
 	return nil
 }
 
-// read describes a file. One that cannot be read is shown as damaged, and removed in its turn.
+// read describes a file. A file that cannot be read is shown as damaged, and removed in its turn.
 func (s *store) read(name string) (File, error) {
 	path := filepath.Join(s.dir, name)
 	st, err := os.Lstat(path)
@@ -139,8 +137,8 @@ func (f *File) describe(m recording.Meta) {
 	}
 }
 
-// add writes a recording, and removes the oldest ones if there are too many bytes then. The name is given a number if
-// there is one like it.
+// add writes a recording, and then removes the oldest ones if there are too many bytes. If the name exists already,
+// it gets a number.
 func (s *store) add(rec *recording.Recording, name string) (string, error) {
 	base := strings.TrimSuffix(name, ".zip")
 	for n := 2; s.exists(name); n++ {
@@ -173,8 +171,8 @@ func (s *store) exists(name string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// trim removes the oldest recordings while there are too many. One that cannot be removed stays in the sum: the limit
-// is to hold, and others go for it.
+// trim removes the oldest recordings while there are too many. A file that cannot be removed stays in the sum: the
+// limit must hold, so others are removed instead.
 func (s *store) trim() {
 	slices.SortFunc(s.files, func(x, y File) int { return strings.Compare(x.Name, y.Name) })
 	total := sum(s.files)
@@ -204,7 +202,7 @@ func (s *store) bytes() int64 {
 	return sum(s.files)
 }
 
-// list gives what is there, the newest first. A file that somebody has removed is forgotten.
+// list returns the recordings, the newest first. It forgets a file that somebody has removed.
 func (s *store) list() []File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,13 +212,13 @@ func (s *store) list() []File {
 	return out
 }
 
-// open opens a recording by its name. Nothing but a regular file of the directory itself that has a recording's name is
-// opened.
+// open opens a recording by its name. It opens only a regular file in the directory itself that has a recording's
+// name.
 func (s *store) open(name string) (*os.File, os.FileInfo, error) {
 	if !ours.MatchString(name) {
 		return nil, nil, fs.ErrNotExist
 	}
-	// A link is refused as it is opened, and a pipe is not waited for.
+	// A link is refused as it is opened, and a pipe does not block.
 	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err

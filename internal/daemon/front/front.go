@@ -1,8 +1,9 @@
-// Package front is the daemon's first page: what is wrong with the host now, since when, and what to do, and what went
-// wrong last. It is one file without a program, so that it opens in whatever is at hand at night, and the same as JSON.
+// Package front is the daemon's first page: what is wrong with the host now, since when, and what to do, and what
+// went wrong last. The page is one file without a program, so that it opens in whatever is at hand at night. The same
+// is available as JSON.
 //
-// Names on a host are hostile: package page escapes them, and control characters are shown as escapes.
-// Whoever shows no password over the network reads no more here than in the metrics: see [exporter.Trusted].
+// Names on a host are hostile: package page escapes them, and control characters are shown as escapes. Over the
+// network a client without a password reads no more here than in the metrics: see [exporter.Trusted].
 package front
 
 import (
@@ -19,19 +20,19 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/page"
 )
 
-// Paths of the page and of the same as JSON.
+// Paths of the page and of its JSON form.
 const (
 	pagePath = "/"
 	apiPath  = "/api/findings"
 )
 
-// Bounds of an answer: past these nobody reads on, and /metrics counts them all.
+// Bounds of an answer: nobody reads on beyond these, and /metrics counts all.
 const (
 	maxFindings  = 100
 	maxIncidents = 10
 )
 
-// checkPages is where the manual of a check is read.
+// checkPages is the address of the checks' manual pages.
 const checkPages = "https://github.com/perfdoctor/perfdoctor/blob/main/docs/checks/"
 
 var (
@@ -41,18 +42,18 @@ var (
 	pageStyle string
 )
 
-// Options say what is shown.
+// Options say what to show.
 type Options struct {
 	Host    string // name of this host
 	Version string
 	Window  time.Duration // how long a window is
 	Checks  []*check.Check
 	Now     func() exporter.State
-	// Incidents gives what the flight recorder has, the newest first; nil without one.
+	// Incidents returns the flight recorder's recordings, the newest first; nil without a recorder.
 	Incidents func() []flight.File
 }
 
-// Pages gives the page, and the same as JSON.
+// Pages returns the page and its JSON form.
 func Pages(o Options) []exporter.Page {
 	f := &front{Options: o, titles: map[string]string{}, page: page.Must(page.Parse(pageText, functions()))}
 	for _, c := range o.Checks {
@@ -75,11 +76,11 @@ type Finding struct {
 	Target string    `json:"target,omitempty"`
 	Since  time.Time `json:"since"`     // beginning of the first window that had it
 	Last   time.Time `json:"last_seen"` // end of the last one
-	Now    bool      `json:"now"`       // the last window has it: without, it is an event that is over
+	Now    bool      `json:"now"`       // the last window has it; if false, it is an event that is over
 	Title  string    `json:"title"`     // of its check
 	Manual string    `json:"manual"`    // the page of its check
 
-	*check.Finding // of who is not trusted only what the metrics say
+	*check.Finding // for an untrusted client only what the metrics say
 }
 
 // View is the host now, and the answer at /api/findings.
@@ -89,10 +90,10 @@ type View struct {
 	Host      string        `json:"host,omitempty"`
 	Ended     time.Time     `json:"window_ended"` // of the newest window; zero before the first
 	Seconds   float64       `json:"window_seconds"`
-	Findings  []Finding     `json:"findings"` // the one to act on first is the first
+	Findings  []Finding     `json:"findings"` // the one to act on first comes first
 	More      int           `json:"more_findings,omitempty"`
 	Incidents []flight.File `json:"incidents,omitempty"` // the newest first
-	Reduced   bool          `json:"reduced,omitempty"`   // numbers and fixes are left out for want of a password
+	Reduced   bool          `json:"reduced,omitempty"`   // numbers and fixes are left out because there is no password
 }
 
 // schema is the version of the JSON answer.
@@ -144,14 +145,14 @@ func (f *front) serveJSON(w http.ResponseWriter, r *http.Request) {
 	exporter.AnswerJSON(w, "the findings", f.view(exporter.Trusted(r)))
 }
 
-// pageData is what the page is filled with.
+// pageData is the data for the page.
 type pageData struct {
 	View
 	Recorder bool
 	Style    page.Trusted
 }
 
-// functions are what the page calls.
+// functions are the functions that the page calls.
 func functions() page.Funcs {
 	const day, clock = "2006-01-02 15:04:05", "15:04:05"
 	return page.Funcs{
@@ -162,7 +163,7 @@ func functions() page.Funcs {
 	}
 }
 
-// elsewhere is the target of a window that is not of the whole host.
+// elsewhere returns the target of a window, or "" for the whole host.
 func elsewhere(target string) string {
 	if target == "host" {
 		return ""
@@ -181,14 +182,14 @@ func (f *front) servePage(w http.ResponseWriter, r *http.Request) {
 	exporter.AnswerPage(w, report.Escape(text, "\n\t"), pageStyle)
 }
 
-// harden keeps an answer from caches and from being taken for another type.
+// harden keeps an answer out of caches and keeps browsers from treating it as another type.
 func harden(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 }
 
-// shown gives the findings that have a block of their own, or the others, which are FYI.
+// shown returns the findings that have their own block, or the others, which are FYI.
 func shown(list []Finding, blocks bool) []Finding {
 	var out []Finding
 	for _, f := range list {
@@ -199,7 +200,7 @@ func shown(list []Finding, blocks bool) []Finding {
 	return out
 }
 
-// dated is a finding, and the time to which its ages count.
+// dated is a finding, and the time from which its ages count back.
 type dated struct {
 	F     Finding
 	Ended time.Time

@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/common/config"
 )
 
-// clientOf makes the client of a destination, with the password, token, certificates and proxy of a file in the format
-// of Prometheus's http_config, if one is given. Passwords and tokens that lie in files of their own are read again for
-// each message.
+// clientOf makes the client of a destination, with the password, token, certificates and proxy from a file in the
+// format of Prometheus's http_config, if one is given. Passwords and tokens in separate files are read again for each
+// message.
 func clientOf(file string) (*http.Client, error) {
 	client := &http.Client{}
 	if file != "" {
@@ -32,12 +32,12 @@ func clientOf(file string) (*http.Client, error) {
 		}
 	}
 	client.Timeout = tryTime
-	// A message, and the password that goes with it, are for the server that was named.
+	// A message and its password are only for the server that was named.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return client, nil
 }
 
-// secretFiles are the files that are read when a message is sent: that one is not there is to be said before.
+// secretFiles are the files that are read when a message is sent. A missing one must be reported before that.
 func secretFiles(cfg *config.HTTPClientConfig) (names []string) {
 	if b := cfg.BasicAuth; b != nil {
 		names = append(names, b.UsernameFile, b.PasswordFile)
@@ -57,10 +57,10 @@ func secretFiles(cfg *config.HTTPClientConfig) (names []string) {
 	return given
 }
 
-// lineOf finds where the parser stumbled.
+// lineOf finds the line at which the parser failed.
 var lineOf = regexp.MustCompile(`\bline \d+\b`)
 
-// hidden gives an error without what it quotes of the file, which may be a password.
+// hidden returns an error without its quotations from the file, which may be a password.
 func hidden(file string, err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {

@@ -30,7 +30,7 @@ type event struct {
 	known time.Time
 }
 
-// at is when it happened: the end of a finding is that of the last window that had it.
+// at is when it happened: a finding ends with the last window that had it.
 func (e event) at() time.Time {
 	if e.state == "ended" {
 		return e.End
@@ -38,8 +38,8 @@ func (e event) at() time.Time {
 	return e.Begin
 }
 
-// logs writes an OTLP/HTTP request. The messages are OpenTelemetry's own, in the edition without gRPC, which adds 50 KB
-// to the program; the exporter of its SDK adds 5.6 MB and a second queue.
+// logs writes an OTLP/HTTP request. The messages are OpenTelemetry's own, in the edition without gRPC, which adds 50
+// KB to the program; the exporter of its SDK adds 5.6 MB and a second queue.
 func (p *Pusher) logs(e event) (body []byte, contentType string, err error) {
 	f := e.Finding
 	attributes := []*common.KeyValue{
@@ -71,7 +71,7 @@ func (p *Pusher) logs(e event) (body []byte, contentType string, err error) {
 	return body, "application/x-protobuf", err
 }
 
-// number is OpenTelemetry's number of a severity: the end of a finding is no reason to wake anybody.
+// number is OpenTelemetry's number of a severity. The end of a finding is no reason to wake anybody.
 func number(e event) logs.SeverityNumber {
 	switch {
 	case e.state == "ended":
@@ -88,14 +88,14 @@ func text(key, value string) *common.KeyValue {
 	}}}
 }
 
-// valid makes a string one that protobuf takes: a subject may hold a name that a process gave itself.
+// valid makes a string valid for protobuf: a subject may hold a name that a process gave itself.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // A cloudEvent is an event in the JSON format of CloudEvents 1.0. It is written by hand because it is eight fields, and
 // the event package of its SDK adds 2.7 MB to the program; the tests read it with that package.
 type cloudEvent struct {
 	SpecVersion string    `json:"specversion"`
-	ID          string    `json:"id"` // the same for each try, so that a receiver can tell a repetition
+	ID          string    `json:"id"` // the same for each try, so that a receiver can recognize a repetition
 	Source      string    `json:"source"`
 	Type        string    `json:"type"`
 	Subject     string    `json:"subject"`
@@ -104,7 +104,7 @@ type cloudEvent struct {
 	Data        eventData `json:"data"`
 }
 
-// eventData is what a webhook is told.
+// eventData is what a webhook receives.
 type eventData struct {
 	State   string        `json:"state"`
 	Host    string        `json:"host"`
@@ -114,7 +114,7 @@ type eventData struct {
 	Finding check.Finding `json:"finding"`
 }
 
-// eventType begins the types of events.
+// eventType is the prefix of the types of events.
 const eventType = "io.github.perfdoctor.finding."
 
 func (p *Pusher) cloudEvent(e event) (body []byte, contentType string, err error) {
@@ -129,8 +129,8 @@ func (p *Pusher) cloudEvent(e event) (body []byte, contentType string, err error
 	return body, "application/cloudevents+json; charset=utf-8", err
 }
 
-// pyroscope makes a message of a profile for Pyroscope's POST /ingest: pprof in a form, with what its values are, since
-// a server drops the types that it does not know.
+// pyroscope makes a message of a profile for Pyroscope's POST /ingest: pprof in a form, with the types of its values,
+// since a server drops types that it does not know.
 func (p *Pusher) pyroscope(target string, rec *recording.Recording, prof *stacks.Profile) message {
 	from := rec.Meta.Started
 	until := from.Add(time.Duration(rec.Meta.Duration * float64(time.Second)))
@@ -146,7 +146,7 @@ func (p *Pusher) pyroscope(target string, rec *recording.Recording, prof *stacks
 	}
 }
 
-// label makes a label value of the name: its syntax has no quotes.
+// label turns a name into a label value: the syntax has no quotes.
 func label(s string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`{},="`, r) || r <= ' ' {

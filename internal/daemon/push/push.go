@@ -1,8 +1,8 @@
-// Package push sends what an exporter finds to where it is wanted without being asked for: the beginning and the end of
+// Package push sends what an exporter finds to other servers, without a request: the beginning and the end of
 // findings as OpenTelemetry logs and as CloudEvents, and profiles to a Pyroscope-compatible store.
 //
-// Each destination has a bounded queue, bounded tries and a goroutine of its own, so that one that hangs holds up
-// neither the exporter nor another. What became of each message is counted.
+// Each destination has a bounded queue, bounded tries and its own goroutine, so that a destination that hangs holds
+// up neither the exporter nor another destination. The outcome of each message is counted.
 package push
 
 import (
@@ -30,7 +30,7 @@ import (
 
 // Options say where to send.
 type Options struct {
-	Pyroscope Server // /ingest is added unless the path ends so
+	Pyroscope Server // /ingest is added unless the path ends with it
 	OTLP      Server // an OTLP/HTTP endpoint; /v1/logs is added if there is no path
 	Webhook   Server // takes CloudEvents in the structured mode
 	Host      string // name of this host
@@ -40,7 +40,7 @@ type Options struct {
 	firstPause time.Duration // before the second try, 0 for the default; for tests
 }
 
-// A Server is where to send, and how to show who sends: "" for neither. A user and a password in the URL are sent as
+// A Server is where to send, and how to authenticate: "" for neither. A user and a password in the URL are sent as
 // basic authentication.
 type Server struct {
 	URL string
@@ -53,7 +53,7 @@ type Server struct {
 const (
 	maxQueue = 64
 	maxTries = 5
-	// tryTime is for a server across the world; firstPause and maxPause let one that restarts come back: five tries
+	// tryTime is for a server across the world. firstPause and maxPause give a server time to restart: five tries
 	// take 10 to 30 s.
 	tryTime    = 10 * time.Second
 	firstPause = time.Second
@@ -62,14 +62,14 @@ const (
 	maxTime = 2 * time.Minute
 )
 
-// lastSends is how long the end of the program waits for what is queued.
+// lastSends is how long the end of the program waits for queued messages.
 const lastSends = 3 * time.Second
 
-// A Pusher sends.
+// A Pusher sends profiles and the beginnings and ends of findings.
 type Pusher struct {
 	o    Options
 	all  []*destination
-	otlp *destination // nil for none, as are the others
+	otlp *destination // nil for none, like the others
 	hook *destination
 	pyro *destination
 
@@ -87,13 +87,13 @@ type destination struct {
 	queue  chan message
 }
 
-// A message is made when its turn has come: what cannot be sent costs nothing.
+// A message is made only when its turn comes: a message that cannot be sent costs nothing.
 type message struct {
 	query url.Values // added to the destination's URL
 	body  func() (content []byte, contentType string, err error)
 }
 
-// New makes a pusher, which sends once [Pusher.Run] is called. It fails if a URL is none, or a file cannot be used.
+// New makes a pusher. It sends once [Pusher.Run] is called. New fails if a URL is invalid, or a file cannot be used.
 func New(o Options) (*Pusher, error) {
 	p := &Pusher{o: o, tracker: episode.NewTracker(episode.Defaults()), sent: prometheus.NewCounterVec(
 		prometheus.CounterOpts{
@@ -130,7 +130,7 @@ func New(o Options) (*Pusher, error) {
 		made.url.Path = d.path(made.url.Path)
 		*d.at = made
 		p.all = append(p.all, made)
-		// so that each is there before it first happens
+		// so that each series exists before it first counts
 		for _, outcome := range []string{"ok", "failed", "refused", "dropped"} {
 			p.sent.WithLabelValues(d.name, outcome)
 		}
@@ -138,7 +138,7 @@ func New(o Options) (*Pusher, error) {
 	return p, nil
 }
 
-// newDestination gives nil for a server without a URL.
+// newDestination returns nil for a server without a URL.
 func newDestination(name string, s Server) (*destination, error) {
 	switch {
 	case s.URL == "" && s.ConfigFile != "":
@@ -151,7 +151,7 @@ func newDestination(name string, s Server) (*destination, error) {
 		// not quoted: it may hold a password
 		return nil, fmt.Errorf("--push.%s is no URL: give one such as https://host:port", name)
 	}
-	if u.User != nil && s.ConfigFile != "" { // that of the URL would be sent, and the other not
+	if u.User != nil && s.ConfigFile != "" { // the URL's user would be sent, and the file's would not
 		return nil, fmt.Errorf("--push.%s has a user in its URL, and --push.%s.config.file is given: leave one of "+
 			"them out", name, name)
 	}
@@ -165,10 +165,10 @@ func newDestination(name string, s Server) (*destination, error) {
 // Describe describes the pusher's own metrics.
 func (p *Pusher) Describe(to chan<- *prometheus.Desc) { p.sent.Describe(to) }
 
-// Collect gives the pusher's own metrics.
+// Collect returns the pusher's own metrics.
 func (p *Pusher) Collect(to chan<- prometheus.Metric) { p.sent.Collect(to) }
 
-// Observe takes a window, and queues what of it is to be sent. It does not block.
+// Observe takes a window, and queues its profiles and events. It does not block.
 func (p *Pusher) Observe(w exporter.Window) {
 	p.Profiles(w.Name, w.Recording)
 	if p.otlp == nil && p.hook == nil {
@@ -216,7 +216,7 @@ func (p *Pusher) enqueue(d *destination, m message) {
 
 func (p *Pusher) count(d *destination, outcome string) { p.sent.WithLabelValues(d.name, outcome).Inc() }
 
-// Run sends until the context is done, and then for a moment what still waits.
+// Run sends until the context is done, and then sends for a moment what still waits.
 func (p *Pusher) Run(ctx context.Context) error {
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -250,7 +250,7 @@ func (p *Pusher) serve(running, sending context.Context, d *destination) {
 	}
 }
 
-// send tries to send one message, and counts what became of it.
+// send tries to send one message, and counts the outcome.
 func (p *Pusher) send(ctx context.Context, d *destination, m message) {
 	body, contentType, err := m.body()
 	if err != nil {
@@ -286,13 +286,14 @@ func (p *Pusher) send(ctx context.Context, d *destination, m message) {
 	p.o.Log.Warn("push: a message is lost", "to", d.name, "err", err)
 }
 
-// errRefused is wrapped by the error of a server that would give the same answer again.
+// errRefused is wrapped by the error of a server that would answer the same again.
 var errRefused = errors.New("refused")
 
-// maxAnswer bounds what is read of an answer, so that the connection can be used again, and said of one in the log.
+// maxAnswer bounds how much of an answer is read, so that the connection can be used again, and how much the log
+// shows.
 const maxAnswer = 4 << 10
 
-// post makes one try. Its error is one of package backoff's: it says whether and when to try again.
+// post makes one try. Its error is one of package backoff's, which says whether and when to try again.
 func post(ctx context.Context, client *http.Client, to, contentType string, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
@@ -309,7 +310,7 @@ func post(ctx context.Context, client *http.Client, to, contentType string, body
 		return err
 	}
 	defer resp.Body.Close()
-	// what it says matters only if it is an error, and then as far as it came
+	// the answer matters only if it is an error, and then as much as arrived
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	status := fmt.Errorf("the server answers %s: %.200q", resp.Status, answer)
 	switch {
@@ -323,7 +324,7 @@ func post(ctx context.Context, client *http.Client, to, contentType string, body
 	return backoff.Permanent(fmt.Errorf("%w: %w", errRefused, status))
 }
 
-// later tries again when the server says, in seconds; a date is taken for the usual pause.
+// later tries again at the time that the server names, in seconds. For a date it uses the usual pause.
 func later(after string, status error) error {
 	seconds, err := strconv.Atoi(after)
 	if err != nil || seconds <= 0 || seconds > int(maxTime/time.Second) {

@@ -68,7 +68,7 @@ func All() []Metric {
 	}
 }
 
-// byName is made at the first use: reading a recording asks for every metric of every line.
+// byName is built at the first use: reading a recording asks for every metric of every line.
 var byName = sync.OnceValue(func() map[string]Metric {
 	out := map[string]Metric{}
 	for _, m := range All() {

@@ -2,19 +2,19 @@ package metric
 
 import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
-// TCP connections as BPF programs see them begin and end: exact, whatever their number, and with the process that
-// opened them.
+// TCP connections as BPF programs see them begin and end. The counts are exact, however many connections there are,
+// and name the process that opened them.
 //
-// Labels: netns is "target" for the target's network namespace; others, which are recorded when the whole host is the
-// target, are net:[INODE] as in /proc/PID/ns/net. side is client or server of the connection, and unknown for those
-// that were there before the recording, of which neither end is kept. endpoint is what a client connects to and what a
-// server listens on (ip:port). pid and comm are of the client that called connect(), empty for servers and for
-// processes past the bound of the kernel's table.
+// Labels: netns is "target" for the target's network namespace. Other namespaces, which are recorded if the target is
+// the whole host, are net:[INODE] as in /proc/PID/ns/net. side is the connection's client or server. It is unknown
+// for connections that existed before the recording: neither of their ends is kept. endpoint is what a client
+// connects to and what a server listens on (ip:port). pid and comm are the client's that called connect(). They are
+// empty for servers and for processes past the bound of the kernel's table.
 //
-// Of servers, connections are counted as they are accepted. What they answered is counted as they end; how long they
-// lived and who closed them, with --deep only.
+// A server's connections are counted when they are accepted, and their answers when the connections end. How long
+// they lived and who closed them is counted only with --deep.
 //
-// They count from the moment the programs were loaded: a series that begins later in the recording began at zero.
+// The counts begin when the programs are loaded: a series that begins later in the recording began at zero.
 var (
 	ConnectAttempts = counter("tcp_connect_attempts_total", q.Connections, tpState,
 		"Connections begun: connect() of clients, accepted ones of servers.", flow()...)
@@ -66,8 +66,8 @@ var (
 		"Resets; direction is sent or received.", flow("direction")...)
 )
 
-// ExchangeDurations are of the target alone. side is server or client of the connection, and endpoint the server's own
-// address that it was asked at, or whom the client asked (ip:port).
+// ExchangeDurations covers the target only. side is the connection's server or client. endpoint is the server's own
+// address that received the request, or the address that the client asked (ip:port).
 var ExchangeDurations = counter("tcp_exchange_durations_total", q.Events,
 	"tp_btf/tcp_probe, tcp_rcv_space_adjust, tcp_sock tcp_wstamp_ns",
 	"Exchanges of the target's TCP connections by the time they took: at most so many seconds, and more than the next "+
@@ -88,16 +88,15 @@ const tcpSent = "tcp_sock lsndtime, icsk_ack.lrcvtime"
 
 const tpState = "tp_btf/inet_sock_set_state"
 
-// flow gives the labels of a flow's metrics.
+// flow returns the labels of a flow's metrics.
 func flow(more ...string) []string {
 	return append([]string{"netns", "side", "endpoint", "pid", "comm"}, more...)
 }
 
-// Sockets that have bind() choose their local port: it comes from one pool of each source address, whatever the
-// destination.
+// Sockets whose local port bind() chooses: it comes from one pool for each source address, whatever the destination.
 //
-// source is the address asked for, the unspecified one if the program had no wish. pid and comm are of who called
-// bind().
+// source is the requested address, or the unspecified one if the program had no wish. pid and comm belong to the
+// process that called bind().
 var (
 	BindsAsked = counter("tcp_binds_any_port_total", q.Sockets, cgBind,
 		"Calls of bind() for port 0 without IP_BIND_ADDRESS_NO_PORT.", "netns", "source", "pid", "comm")
@@ -109,27 +108,27 @@ var (
 
 const cgBind = "BPF_CGROUP_INET4_BIND, BPF_CGROUP_INET4_POST_BIND and those of INET6"
 
-// What BPF programs themselves cost.
+// The cost of the BPF programs themselves.
 var (
 	BPFRuns = counter("bpf_program_runs_total", q.Events, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_cnt",
 		"Runs of perfdoctor's own BPF programs while they were measured.", "program")
 	BPFSeconds = counter("bpf_program_seconds_total", q.Seconds, "bpf(2) BPF_OBJ_GET_INFO_BY_FD run_time_ns",
 		"CPU time of perfdoctor's own BPF programs, over all CPUs, while they were measured; it is in the time of "+
 			"what they interrupt.", "program")
-	// BPFMeasured is there because the kernel's measuring costs more than most of the programs, 0.1 µs a run.
+	// BPFMeasured exists because the kernel's measurement costs more than most of the programs: 0.1 µs a run.
 	BPFMeasured = counter("bpf_program_measured_seconds_total", q.Seconds, "bpf(2) BPF_ENABLE_STATS",
 		"Time for which the kernel measured perfdoctor's own BPF programs: a part of the recording, as it costs 0.1 "+
 			"µs a run.", "program")
 )
 
-// ExchangesCounted is how long exchanges were counted: less than the recording where it was done in turns.
+// ExchangesCounted is how long exchanges were counted: less than the recording if they were counted in turns.
 var ExchangesCounted = counter("tcp_exchanges_counted_seconds_total", q.Seconds,
 	"tp_btf/tcp_probe, tcp_rcv_space_adjust",
 	"Time for which the exchanges in tcp_exchange_durations_total were seen: all of it, or an eighth where more than "+
 		"40,000 segments a second come on a CPU. Then their times are those of a sample.")
 
-// Answers of the target's that were sent within two milliseconds of a timer. Of those that are sent at any time as
-// many are as that is a part of the time.
+// The target's answers that were sent within two milliseconds of a timer. Answers that are sent at any time fall into
+// this time in proportion to its share of the whole.
 var (
 	ExchangesAtTimer = counter("tcp_exchanges_at_timer_total", q.Events,
 		"tp_btf/hrtimer_expire_entry, tcp_sock tcp_wstamp_ns",
@@ -139,7 +138,7 @@ var (
 		"Time within 1 to 2 ms of the end of timed waits of the target's threads.")
 )
 
-// Questions of the target's to name servers over UDP. endpoint is whom it asks (ip:port), as the packet leaves.
+// The target's questions to name servers over UDP. endpoint is the server asked (ip:port), as the packet leaves.
 var (
 	DNSQueries = counter("dns_queries_total", q.Events, "tp_btf/net_dev_queue",
 		"Questions to a name server over UDP; one that is asked again with the same number, from the same port, is one.",
@@ -152,8 +151,8 @@ var (
 			"30 s.", "endpoint")
 )
 
-// Time in interrupts as BPF programs measure it at the beginning and end of each, not by ticks. What runs within
-// another's time is not counted there.
+// Time in interrupts, which BPF programs measure at the beginning and end of each interrupt, not by ticks. Time of a
+// nested interrupt does not count for the outer one.
 var (
 	SoftirqsTimed = counter("softirqs_timed_total", q.Events, "tp_btf/softirq_entry, softirq_exit",
 		"Softirqs per CPU and vector whose time was taken: all, or where a CPU had more than 2,000 a second those of "+
@@ -192,8 +191,8 @@ var (
 		"at_most")
 )
 
-// What the target's threads waited for over the window, by the scheduler's own events, of the processes that were there
-// as it began. They are read once, at its end. The stacks of what else threads wait for are the off-CPU profile.
+// What the target's threads waited for over the window, from the scheduler's own events, for processes that existed
+// at its beginning. The metrics are read once, at its end. The stacks of the other waits are in the off-CPU profile.
 var (
 	ThreadCPUWait = overWindow("thread_cpu_wait_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup",
 		"Time in the window that a thread waited for a CPU while its cgroup had quota left: unlike the run delay of "+
@@ -223,9 +222,9 @@ var (
 			"smaller bound.", "at_most")
 )
 
-// The time of the threads of each control group of the host over the window: of those in it, not of those in groups
-// below it. The group is that of the cpu controller, of v1 or v2; unseen are those that were removed before the window
-// ended, or that the file system perfdoctor sees does not have, together.
+// The time of the threads of each control group of the host over the window. It covers the threads in the group
+// itself, not in groups below it. The group is the cpu controller's, of v1 or v2. unseen sums up groups that were
+// removed before the window ended, or that are missing in the file system that perfdoctor sees.
 var (
 	CgroupCPURun = overWindow("cgroup_run_seconds", q.Seconds, "tp_btf/sched_switch",
 		"Time in the window that the group's threads ran.", "cgroup")

@@ -2,12 +2,12 @@ package metric
 
 import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
-// sleepsCounted is a property of delayed dequeue (152e11f6df29), until such threads were left where they are
-// (61b82dfb6b7e).
+// sleepsCounted is a property of delayed dequeue (152e11f6df29). It ended when the kernel left such threads where
+// they are (61b82dfb6b7e).
 const sleepsCounted = "Linux 6.12 and 6.13 may count a sleep too, of a thread moved to another CPU while it falls " +
 	"asleep (kernel/sched/core.c, sched_info_enqueue)."
 
-// CPU time and the kernel's per-CPU bookkeeping. All are of the whole host: these files are not namespaced.
+// CPU time and the kernel's per-CPU bookkeeping. All are for the whole host: these files are not namespaced.
 var (
 	CPUSeconds = counter("cpu_seconds_total", q.Seconds, "/proc/stat",
 		"CPU time per CPU and mode: user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice. guest "+

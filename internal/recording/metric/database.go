@@ -2,7 +2,7 @@ package metric
 
 import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
-// Databases among the target's processes, by what their own memory says: nobody logs in.
+// Databases among the target's processes, from their own memory: nobody logs in.
 var (
 	DatabaseServer = info("database_info", "process_vm_readv(2) at the server's symbols",
 		"A database server of the target: pid of its first process, and what it is, as PostgreSQL 14 to 17.",

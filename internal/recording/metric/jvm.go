@@ -2,16 +2,16 @@ package metric
 
 import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
-// hsperf is where HotSpot's counters are. They cost the JVM nothing to read: it keeps them in shared memory anyway.
+// hsperf is where HotSpot's counters are. Reading them costs the JVM nothing: it keeps them in shared memory anyway.
 const hsperf = "hsperfdata "
 
 const histogram = "jcmd GC.class_histogram -all"
 
-// UnknownCause is the cause of collections of which it could not be told.
+// UnknownCause is the cause of collections whose cause is not known.
 const UnknownCause = "unknown"
 
-// Java virtual machines among the target's processes. pid is that of perfdoctor's pid namespace. What a HotSpot JVM of
-// this release or collector does not count has no series.
+// Java virtual machines among the target's processes. pid is the one in perfdoctor's pid namespace. A counter that is
+// missing in a HotSpot JVM's release or collector has no series.
 var (
 	JVMInfo = info("jvm_info", "/proc/PID/maps",
 		"A Java virtual machine: kind is HotSpot, OpenJ9 or GraalVM native image; only HotSpot is looked into.", "pid",
@@ -123,6 +123,6 @@ var (
 		"pid", "at")
 )
 
-// GCPauseKinds are the kinds of [JVMGCSeconds] in which the program stands still. Shenandoah counts its concurrent work
-// with the pauses of a cycle, so that these are not known.
+// GCPauseKinds returns the kinds of [JVMGCSeconds] during which the program stands still. Shenandoah counts its
+// concurrent work with the pauses of a cycle, so its pauses are not known.
 func GCPauseKinds() []string { return []string{"young", "full", "concurrent"} }

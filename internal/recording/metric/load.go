@@ -2,8 +2,8 @@ package metric
 
 import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
-// What clients measured of the target: those of a scenario, which know when a request was due. No collector does; a
-// recording of a production host has none of it. load is the process that made the requests.
+// What clients measured about the target: the clients of a scenario, which know when a request was due. No collector
+// measures this; a recording of a production host has none of it. load is the process that made the requests.
 var (
 	LoadRequests = counter("load_requests_total", q.Events, "the load generator",
 		"Requests of a load generator that were answered.", "load")

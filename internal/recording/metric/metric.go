@@ -8,11 +8,11 @@ import "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
 // A Metric is one of *[Counter], *[Gauge] and *[Info].
 type Metric interface {
-	// Describe gives the shared descriptor, which is never changed.
+	// Describe returns the shared descriptor, which never changes.
 	Describe() *Desc
 }
 
-// Kind tells what operations a metric's numbers allow.
+// Kind says which operations a metric's numbers allow.
 type Kind string
 
 // The kinds of metric.
@@ -31,8 +31,8 @@ type Desc struct {
 	Labels []string // label names, in the order of their values everywhere
 	Source string   // kernel file or interface the number is read from
 
-	// OverWindow says that each reading of a gauge is a sum over the time since the one before, or since the recording
-	// began: the readings of a longer time add up.
+	// OverWindow says that each reading of a gauge is a sum over the time since the one before, or since the
+	// recording began: readings add up over a longer time.
 	OverWindow bool
 }
 
@@ -45,13 +45,13 @@ type Gauge struct{ desc Desc }
 // Info is a fact without a number.
 type Info struct{ desc Desc }
 
-// Describe gives the counter's descriptor.
+// Describe returns the counter's descriptor.
 func (c *Counter) Describe() *Desc { return &c.desc }
 
-// Describe gives the gauge's descriptor.
+// Describe returns the gauge's descriptor.
 func (g *Gauge) Describe() *Desc { return &g.desc }
 
-// Describe gives the info's descriptor.
+// Describe returns the info's descriptor.
 func (i *Info) Describe() *Desc { return &i.desc }
 
 func counter(name string, unit quantity.Unit, source, help string, labels ...string) *Counter {
@@ -62,7 +62,7 @@ func gauge(name string, unit quantity.Unit, source, help string, labels ...strin
 	return &Gauge{Desc{Name: name, Help: help, Unit: unit, Kind: KindGauge, Labels: labels, Source: source}}
 }
 
-// overWindow is a gauge of sums over the window, which its collector reads once at the end of each.
+// overWindow is a gauge of sums over the window. Its collector reads it once, at the end of each window.
 func overWindow(name string, unit quantity.Unit, source, help string, labels ...string) *Gauge {
 	g := gauge(name, unit, source, help, labels...)
 	g.desc.OverWindow = true
@@ -73,8 +73,8 @@ func info(name, source, help string, labels ...string) *Info {
 	return &Info{Desc{Name: name, Help: help, Kind: KindInfo, Labels: labels, Source: source}}
 }
 
-// The values of the "netns" label. Counters of a network namespace are read for the target's and, when that is not
-// perfdoctor's own, for the host's too, because NAT for a container happens in the host's.
+// The values of the "netns" label. Counters of a network namespace are read for the target's. If that is not
+// perfdoctor's own, they are read for the host's too, because NAT for a container happens in the host's.
 const (
 	NetNSTarget = "target"
 	NetNSHost   = "host"

@@ -46,10 +46,10 @@ var (
 
 // TCP sockets of the target's network namespace.
 //
-// A socket whose local port is that of a listener in the namespace is of the server side, and counted per listener;
-// every other one is of the client side, and counted per (local address, destination). The 64 largest pairs of a sample
-// are recorded; the sockets of smaller ones are in tcp_sockets and tcp_destination_smaller_sockets only, and those past
-// the collector's table of 20,000 are counted as lost.
+// A socket with the same local port as a listener in the namespace belongs to the server side, and is counted per
+// listener. Every other socket belongs to the client side, and is counted per (local address, destination). The 64
+// largest pairs of a sample are recorded. The sockets of smaller pairs are only in tcp_sockets and
+// tcp_destination_smaller_sockets. Sockets past the collector's table of 20,000 are counted as lost.
 var (
 	Sockets = gauge("tcp_sockets", q.Sockets, "NETLINK_SOCK_DIAG", "TCP sockets by state (ESTABLISHED, "+
 		"SYN_SENT, SYN_RECV, FIN_WAIT1, FIN_WAIT2, TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, LISTEN, CLOSING).", "state")
@@ -126,7 +126,7 @@ var (
 		"TCP sockets per owning process and state, of processes whose fds could be read.", "pid", "comm", "state")
 )
 
-// Round trips from other places, which `perfdoctor ping` measures: no collector does.
+// Round trips from other places. `perfdoctor ping` measures them, and no collector does.
 var (
 	VantageRTT = gauge("vantage_rtt_seconds", q.Seconds, "tcp_info tcpi_rtt",
 		"Round trip of one TCP handshake with a destination, from here, from a neighbour (an unloaded host behind the "+

@@ -73,12 +73,12 @@ var (
 		"Datagrams over IPv6 that programs read.")
 )
 
-// netCounter declares a counter whose Source is "FILE-GROUP FIELD", which is also how the collector finds it.
+// netCounter declares a counter whose Source is "FILE-GROUP FIELD". The collector finds it by that.
 func netCounter(name string, unit q.Unit, field, help string) *Counter {
 	return counter(name, unit, field, help, "netns")
 }
 
-// NetstatCounters lists the counters above; the collector finds each by its Source, "GROUP FIELD" as in the kernel's
+// NetstatCounters lists the counters above. The collector finds each by its Source, "GROUP FIELD" as in the kernel's
 // files.
 func NetstatCounters() []*Counter {
 	return []*Counter{

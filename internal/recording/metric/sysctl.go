@@ -2,8 +2,8 @@ package metric
 
 import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
-// Settings the rules read, of the target's network namespace where the kernel keeps them per namespace, else of the
-// host (Documentation/networking/ip-sysctl.rst, Documentation/admin-guide/sysctl/net.rst).
+// Settings that the rules read. They belong to the target's network namespace if the kernel keeps them per namespace,
+// else to the host (Documentation/networking/ip-sysctl.rst, Documentation/admin-guide/sysctl/net.rst).
 var (
 	PortRangeLow = sysctl("port_range_low", q.None, "net.ipv4.ip_local_port_range",
 		"First local port that connect() may choose.")

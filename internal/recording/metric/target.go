@@ -4,7 +4,7 @@ import q "github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 
 const statfs = "/proc/PID/fd, statfs(2)"
 
-// The target and its processes. Without a target these are of the host's busiest processes.
+// The target and its processes. Without a target these are the host's busiest processes.
 var (
 	TargetInfo = info("target_info", "/proc/PID", "The target: kind (host, process, cgroup, container), first pid, "+
 		"name, runtime (jvm, go, python, node, native), container id and user.",
@@ -129,7 +129,8 @@ var (
 		"cpu.pressure, memory.pressure, io.pressure", "PSI of the group (v2).", "cgroup", "level", "resource", "kind")
 )
 
-// Profiles of the target: each is in the recording beside the metric that says so (see docs/recording-format.md).
+// Profiles of the target: each is in the recording beside the metric that announces it (see
+// docs/recording-format.md).
 var (
 	CPUProfileSamples = overWindow("cpu_profile_samples", q.Events, "profiles/cpu.pb.gz",
 		"Samples of the profile of what the target's threads ran on the CPUs.")

@@ -1,7 +1,7 @@
-// Package partial writes files and directories that are there as a whole or not at all.
+// Package partial writes files and directories that appear as a whole or not at all.
 //
-// What is being written has a name of its own beside the final one, and is locked as long as its writer lives. What a
-// killed writer left behind nobody holds: the next one that writes into the directory removes it.
+// While a file is being written it has a separate name beside the final one, and it is locked as long as its writer
+// lives. Nobody holds what a killed writer left behind: the next writer in the directory removes it.
 package partial
 
 import (
@@ -17,26 +17,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own matches the names of what is being written: that of the result, and the writer's process id.
+// own matches the names of unfinished files: the name of the result, and the writer's process id.
 var own = regexp.MustCompile(`^\..+\.\d+\.perfdoctor\.partial$`)
 
 func nameOf(path string) string {
 	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.perfdoctor.partial", filepath.Base(path), os.Getpid()))
 }
 
-// How says what is done about a file that is there already, and whose the new one is.
+// How says what to do about an existing file, and who owns the new one.
 type How struct {
-	Over  bool   // a file that is there is replaced; anything else never is
-	Owner *Owner // who is given what was made; nil leaves it to the user who runs this
+	Over  bool   // replace an existing file; anything else is never replaced
+	Owner *Owner // who gets the result; nil leaves it to the user who runs this
 }
 
 // Owner is a user and a group, by number.
 type Owner struct{ UID, GID int }
 
-// File is that of the zero [How].
+// File is [How.File] of the zero How.
 func File(path string, write func(*os.File) error) error { return How{}.File(path, write) }
 
-// File writes the file at path, which only its owner may read. What is there already is not overwritten, unless h says
+// File writes the file at path, which only its owner may read. It does not overwrite an existing file, unless h says
 // so.
 func (h How) File(path string, write func(*os.File) error) error {
 	return h.whole(path, func(tmp string) (*os.File, error) {
@@ -44,11 +44,11 @@ func (h How) File(path string, write func(*os.File) error) error {
 	}, func(f *os.File) error { return first(write(f), f.Sync(), h.give(f)) })
 }
 
-// Dir writes the new directory at path, which only its owner may enter. What is there already is never overwritten.
+// Dir writes the new directory at path, which only its owner may enter. It never overwrites what exists.
 func (h How) Dir(path string, write func(*os.Root) error) error {
-	h.Over = false // to empty a directory of someone else's is more than a flag may ask for
+	h.Over = false // emptying somebody else's directory is more than a flag may ask for
 	return h.whole(path, newDir, func(f *os.File) error {
-		// by the descriptor: whoever owns the directory above may have put another one under its name meanwhile
+		// by the descriptor: the owner of the directory above may have put another one under this name meanwhile
 		root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 		if err != nil {
 			return err
@@ -58,9 +58,9 @@ func (h How) Dir(path string, write func(*os.Root) error) error {
 	})
 }
 
-// closed is the mode of a directory: its owner's alone. Until it has its name it is sticky, too, by which the next run
-// knows it: whoever owns the directory above can give our kind of name to any other one in it, but no such mode to one
-// of another user.
+// closed is the mode of a directory that only its owner can use. Until it has its final name it is also sticky, and
+// the next run knows it by that: the owner of the directory above can give our kind of name to any other directory in
+// it, but cannot give this mode to a directory of another user.
 const closed = 0o700
 
 func newDir(path string) (*os.File, error) {
@@ -70,8 +70,9 @@ func newDir(path string) (*os.File, error) {
 	return openNew(path)
 }
 
-// openNew opens the directory that was just made. Meanwhile whoever owns the directory above can have put another one
-// under its name: what is opened is refused unless it is empty, this user's, and closed to all others, as a new one is.
+// openNew opens the directory that was just made. Meanwhile the owner of the directory above can have put another one
+// under its name. So openNew refuses the directory unless it is empty, belongs to this user, and is closed to all
+// others, as a new one is.
 func openNew(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -90,7 +91,7 @@ func openNew(path string) (*os.File, error) {
 	return f, nil
 }
 
-// give makes a file the owner's. By its descriptor, it is the one that was made here, whatever has its name by now.
+// give returns a file to the owner. It uses the descriptor: that is the file made here, whatever has its name by now.
 func (h How) give(f *os.File) error {
 	if h.Owner == nil {
 		return nil
@@ -98,7 +99,8 @@ func (h How) give(f *os.File) error {
 	return f.Chown(h.Owner.UID, h.Owner.GID)
 }
 
-// giveAll makes all below a directory the owner's, before it is the owner's itself and others can enter it.
+// giveAll returns everything below a directory to the owner, before the owner gets the directory and others can enter
+// it.
 func (h How) giveAll(root *os.Root) error {
 	if h.Owner == nil {
 		return nil
@@ -136,7 +138,7 @@ func (h How) whole(path string, create func(string) (*os.File, error), write fun
 	return err
 }
 
-// finish takes from a directory what says that it is being written.
+// finish removes the mark of a directory that is being written.
 func finish(f *os.File) error {
 	st, err := f.Stat()
 	if err == nil && st.IsDir() {
@@ -145,7 +147,7 @@ func finish(f *os.File) error {
 	return err
 }
 
-// empty removes all below a directory, by its descriptor: something else may have its name by now.
+// empty removes everything below a directory, by its descriptor: something else may have its name by now.
 func empty(f *os.File) error {
 	if st, err := f.Stat(); err != nil || !st.IsDir() {
 		return err
@@ -162,7 +164,7 @@ func empty(f *os.File) error {
 	return err
 }
 
-// first gives the first error: those after it are mostly the same full disk again.
+// first returns the first error: those after it are mostly the same full disk again.
 func first(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -176,7 +178,7 @@ func first(errs ...error) error {
 func lock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	switch {
-	case errors.Is(err, unix.EWOULDBLOCK): // another run sweeps at this moment
+	case errors.Is(err, unix.EWOULDBLOCK): // another run sweeps right now
 		return fmt.Errorf("%s was taken for one that a killed run had left: try again", f.Name())
 	case err != nil && !unlockable(err):
 		return fmt.Errorf("lock %s: %w", f.Name(), err)
@@ -189,8 +191,8 @@ func unlockable(err error) bool {
 		errors.Is(err, unix.EINVAL)
 }
 
-// rename gives the result its name unless something has it already that may not be replaced. Some file systems cannot
-// tell (NFS, FUSE).
+// rename returns the result its name, unless something that may not be replaced has it already. Some file systems
+// cannot check that (NFS, FUSE).
 func (h How) rename(tmp, path string) error {
 	if st, err := os.Lstat(path); h.Over && err == nil && st.Mode().IsRegular() {
 		return os.Rename(tmp, path)
@@ -208,7 +210,8 @@ func (h How) rename(tmp, path string) error {
 	return nil
 }
 
-// sweep removes what killed runs of this user left in a directory. What cannot be removed is no reason not to write.
+// sweep removes what killed runs of this user left in a directory. It ignores what cannot be removed: that is no
+// reason not to write.
 func sweep(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -223,7 +226,7 @@ func sweep(dir string) {
 
 // abandoned removes a file or directory of this user if no writer holds it.
 func abandoned(path string) {
-	// O_NONBLOCK: opening a FIFO by such a name would wait for a writer.
+	// O_NONBLOCK: opening a FIFO of such a name would wait for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return
@@ -236,7 +239,8 @@ func abandoned(path string) {
 	_ = errors.Join(empty(f), os.Remove(path)) // see sweep
 }
 
-// isOwn tells whether a run of this user may have made it: a regular file, or a directory with the mode of [newDir].
+// isOwn reports whether a run of this user may have made it: a regular file, or a directory with the mode of
+// [newDir].
 func isOwn(st fs.FileInfo) bool {
 	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Geteuid() {
 		return false

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Endpoint gives an address with or without a port: "10.0.0.5:443", "[::1]:80", "::", "db.example.com:5432", or
-// "unix:/run/app.sock". What is no
-// address is a host's name, unless it names no host: "", "*".
+// Endpoint returns the pseudonym of an address with or without a port: "10.0.0.5:443", "[::1]:80", "::",
+// "db.example.com:5432", or "unix:/run/app.sock". Anything else is a host's name, except "" and "*", which name no
+// host.
 func (n *Names) Endpoint(s string) string {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		return "unix:" + n.Path(path)
@@ -38,9 +38,9 @@ func (n *Names) host(name string) string {
 	return n.Word("host", name)
 }
 
-// Addr gives an address of the same class: private for private, public for public. Addresses of one network (/24 of
-// IPv4, /64 of IPv6, as the checks group peers) stay in one. Loopback, unspecified, multicast and broadcast addresses
-// name no host.
+// Addr returns an address of the same class: private for private, public for public. Addresses of one network (/24 of
+// IPv4, /64 of IPv6, as the checks group peers) stay in one network. Loopback, unspecified, multicast and broadcast
+// addresses name no host and stay.
 func (n *Names) Addr(a netip.Addr) netip.Addr {
 	if zone := a.Zone(); zone != "" { // named after an interface
 		return n.Addr(a.WithZone("")).WithZone(n.Device(zone))
@@ -56,7 +56,7 @@ func (n *Names) Addr(a netip.Addr) netip.Addr {
 	return n.addr6(a)
 }
 
-// The networks of one class, in which pseudonyms stay: private ones (RFC 1918, RFC 6598) and link-local ones (RFC
+// The networks of one class, within which pseudonyms stay: private ones (RFC 1918, RFC 6598) and link-local ones (RFC
 // 3927).
 var classes4 = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
@@ -80,7 +80,7 @@ func (n *Names) addr4(a netip.Addr) netip.Addr {
 	return netip.AddrFrom4(raw)
 }
 
-// network4 permutes the networks of the address's class among each other, so that no two get one pseudonym.
+// network4 permutes the networks of the address's class among each other, so that no two get the same pseudonym.
 func (n *Names) network4(a netip.Addr, network uint32) (pseudonym uint32, class string) {
 	for _, p := range classes4 {
 		if p.Contains(a) {
@@ -89,7 +89,7 @@ func (n *Names) network4(a netip.Addr, network uint32) (pseudonym uint32, class 
 			return network&^low | n.permute(p.String(), network&low, bits), p.String()
 		}
 	}
-	// a permutation of all networks, again and again until it leads to a public one: this permutes the public ones
+	// permute all networks, again and again until the result is a public one: this permutes the public ones
 	for {
 		network = n.permute("public", network, 32-hostBits)
 		if isPublic(network) {
@@ -109,11 +109,11 @@ func isPublic(network uint32) bool {
 	return true
 }
 
-// rounds of a Feistel network: four make it a permutation that looks random to who sees pairs (M. Luby, C. Rackoff,
-// 1988); more as halves are small.
+// rounds of a Feistel network: four make it a permutation that looks random to an observer of pairs (M. Luby, C.
+// Rackoff, 1988); there are more because halves are small.
 const rounds = 8
 
-// permute is a keyed permutation of the numbers of so many bits, which are even.
+// permute is a keyed permutation of the numbers with that many bits, an even number.
 func (n *Names) permute(kind string, x uint32, bits int) uint32 {
 	half := bits / 2
 	mask := uint32(1)<<half - 1
@@ -125,8 +125,8 @@ func (n *Names) permute(kind string, x uint32, bits int) uint32 {
 	return left<<half | right
 }
 
-// Where pseudonyms of IPv6 lie: private and link-local ones where they were, others in the range for documentation (RFC
-// 3849), of which no host has an address.
+// Where pseudonyms of IPv6 lie: private and link-local ones stay in their ranges, and the others are in the range for
+// documentation (RFC 3849), from which no host has an address.
 var (
 	private6   = netip.MustParsePrefix("fc00::/7")
 	linkLocal6 = netip.MustParsePrefix("fe80::/10")

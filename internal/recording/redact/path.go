@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Path gives a path of a file or a control group, name by name, so that what lay below the same directory still does.
-// Names that the kernel, the file system hierarchy or a container engine gives stay, and so do the ends that tell what
-// a file is.
+// Path returns the pseudonym of the path of a file or a control group, name by name, so that what lay below the same
+// directory still does. Names that come from the kernel, the file system hierarchy or a container engine stay, and so
+// do the ends that say what a file is.
 func (n *Names) Path(s string) string { return n.path(s, false) }
 
-// Program gives the path of a program or library: its own name stays.
+// Program returns the pseudonym of the path of a program or library: its own name stays.
 func (n *Names) Program(s string) string { return n.path(s, true) }
 
 func (n *Names) path(s string, keepLast bool) string {
@@ -34,21 +34,21 @@ var (
 	pythonLibrary = regexp.MustCompile(`^python[23]\.[0-9]+$`)
 	// packages that rules know by their files
 	publicPackages = []string{"pyaes", "rsa", "ecdsa", "tlslite", "jinja2", "mako", "tornado"}
-	// packages that the rules about waits know, where they are installed: elsewhere a directory may have such a name
+	// packages that the rules about waits know, if they are installed: elsewhere a directory may have such a name
 	waitingPackages = []string{
 		"redis", "sqlalchemy", "psycopg", "psycopg2", "psycopg_pool", "pymysql", "urllib3", "gunicorn", "uvicorn",
 		"waitress", "cheroot", "flask", "django", "werkzeug", "starlette", "anyio", "asgiref", "celery", "billiard",
 		"rq", "dramatiq", "huey", "apscheduler", "kombu", "gevent", "eventlet", "twisted", "aiohttp", "asyncpg",
 		"aiomysql", "httpcore", "hypercorn", "mysql", "grpc",
 	}
-	// where a Python has packages that were installed
+	// where a Python has its installed packages
 	installed = []string{"site-packages", "dist-packages"}
 )
 
 var (
-	// the directory of Ruby's standard library, below one that is called ruby
+	// the directory of Ruby's standard library, below one named ruby
 	rubyLibrary = regexp.MustCompile(`^3\.[0-9]+\.[0-9]+$`)
-	// packages that the rules about waits know, below the directories that gems are installed in
+	// packages that the rules about waits know, below the directories in which gems are installed
 	rubyPackages = []string{
 		"puma", "webrick", "unicorn", "sidekiq", "rack", "sinatra", "action_controller", "action_dispatch",
 		"abstract_controller", "active_support", "active_record", "connection_pool", "sequel", "mysql2", "pg", "redis",
@@ -56,7 +56,7 @@ var (
 	gems = []string{"gems", "vendor_ruby"}
 )
 
-// rubyFrom is [publicFrom] for a file of Ruby.
+// rubyFrom is [publicFrom] for a Ruby file.
 func rubyFrom(names []string) int {
 	last := len(names) - 1
 	for i, name := range names[:last] {
@@ -68,8 +68,8 @@ func rubyFrom(names []string) int {
 	return len(names)
 }
 
-// publicFrom gives the index from which on the names of a path are anybody's: of a module of Python's standard library,
-// or of a package that rules know. It is their number where none is.
+// publicFrom returns the index from which on the names of a path are public: in a module of Python's standard
+// library, or in a package that rules know. It returns the number of names if none is public.
 func publicFrom(names []string) int {
 	last := len(names) - 1
 	if strings.HasSuffix(names[last], ".rb") {
@@ -91,8 +91,8 @@ func publicFrom(names []string) int {
 	return len(names)
 }
 
-// kernelPath keeps the kernel's own names. Behind a process's root begin others', and interfaces have names of their
-// own.
+// kernelPath keeps the kernel's own names. Other names begin behind a process's root, and interfaces have names of
+// their own.
 func (n *Names) kernelPath(s string) string {
 	names := strings.Split(s, "/")
 	for i, name := range names {
@@ -106,8 +106,8 @@ func (n *Names) kernelPath(s string) string {
 	return strings.Join(names, "/")
 }
 
-// plainNames are names in paths that are the same everywhere: of the file system hierarchy (FHS 3.0), of systemd's
-// groups, of Kubernetes and Docker, and of control groups of version 1.
+// plainNames are names in paths that are the same everywhere: from the file system hierarchy (FHS 3.0), systemd's
+// groups, Kubernetes and Docker, and control groups of version 1.
 var plainNames = []string{
 	".", "..", "bin", "sbin", "usr", "lib", "lib32", "lib64", "libexec", "local", "share", "opt", "srv", "var", "run",
 	"tmp", "etc",
@@ -122,7 +122,7 @@ var plainNames = []string{
 	"node_modules", "ruby", "gems", "vendor_ruby", "…", "***",
 }
 
-// plainEnds tell what a file is, or a unit of systemd.
+// plainEnds say what a file is, or a unit of systemd.
 var plainEnds = []string{
 	".jar", ".war", ".class", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".php", ".sh", ".conf", ".cfg", ".yml",
 	".yaml", ".json", ".xml",
@@ -150,7 +150,7 @@ func (n *Names) component(name string) string {
 	return n.Word("name", strings.TrimSuffix(name, end)) + end
 }
 
-// Devices whose names say nothing but their kind and number: of the kernel, udev (net_id), container engines and
+// Devices whose names contain only their kind and number: from the kernel, udev (net_id), container engines and
 // hypervisors.
 var (
 	plainDevice = regexp.MustCompile(
@@ -160,7 +160,7 @@ var (
 		`^(?:virbr|lxcbr|lxdbr|br|docker|podman|cni|cbr|veth|cali|flannel|bond|team|tun|tap|wg)-?`)
 )
 
-// Device gives the name of a network interface or disk: its kind stays.
+// Device returns the pseudonym of a network interface or disk. Its kind stays.
 func (n *Names) Device(name string) string {
 	if name == "" || name == "all" || name == "default" || plainDevice.MatchString(name) {
 		return name

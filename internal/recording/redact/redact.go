@@ -1,8 +1,8 @@
-// Package redact gives the names of hosts, addresses, users, files and groups pseudonyms that are the same for the same
-// name.
+// Package redact replaces the names of hosts, addresses, users, files and groups by pseudonyms. The same name has the
+// same pseudonym.
 //
-// A pseudonym is made with a key (HMAC-SHA256), so that nobody without it finds the name by trying all names. What the
-// checks go by stays: ports, loopback, whether an address is a private one, which addresses share a network, which
+// A pseudonym is made with a key (HMAC-SHA256), so nobody without the key finds the name by trying all names. What
+// the checks depend on stays: ports, loopback, whether an address is private, which addresses share a network, which
 // group is in which, and the names of programs, methods and kinds of interface.
 package redact
 
@@ -15,22 +15,22 @@ import (
 	"sync"
 )
 
-// Names gives pseudonyms under one key. It is safe for concurrent use.
+// Names makes pseudonyms under one key. It is safe for concurrent use.
 type Names struct {
 	key [sha256.Size]byte
 
 	mu    sync.Mutex
-	known map[string]string // names of users, hosts, containers and interfaces met so far, for texts that mention them
+	known map[string]string // names of users, hosts, containers and interfaces seen so far, for texts that mention them
 }
 
-// New takes the key: any secret of 16 bytes and more.
+// New takes the key: any secret of at least 16 bytes.
 func New(key []byte) *Names { return &Names{key: sha256.Sum256(key), known: map[string]string{}} }
 
-// ID tells keys apart without giving them away: recordings with the same one have the same pseudonyms.
+// ID identifies the key without revealing it: recordings with the same ID have the same pseudonyms.
 func (n *Names) ID() string { return n.hex("key", "", 4) }
 
-// sum is the keyed hash that every pseudonym is made of. The kind keeps a user named as a host from having its
-// pseudonym.
+// sum is the keyed hash from which every pseudonym is made. The kind keeps a user with the name of a host from
+// getting the host's pseudonym.
 func (n *Names) sum(kind, name string) []byte {
 	h := hmac.New(sha256.New, n.key[:])
 	h.Write([]byte(kind))
@@ -45,10 +45,10 @@ func (n *Names) hex(kind, name string, bytes int) string {
 
 func (n *Names) uint64(kind, name string) uint64 { return binary.BigEndian.Uint64(n.sum(kind, name)) }
 
-// wordBytes makes it unlikely that two of ten thousand names get one pseudonym: 5 in 100,000.
+// wordBytes makes it unlikely that two of ten thousand names get the same pseudonym: 5 in 100,000.
 const wordBytes = 5
 
-// Word gives a name of a kind, such as a user's, and remembers it for [Names.Text].
+// Word returns the pseudonym of a name of a kind, such as a user's, and remembers it for [Names.Text].
 func (n *Names) Word(kind, name string) string {
 	if name == "" || n.isPseudonym(kind, name) {
 		return name
@@ -63,7 +63,7 @@ func (n *Names) Word(kind, name string) string {
 	return word
 }
 
-// isPseudonym tells what this package has made from a name: two of a recording's fields may hold the same one.
+// isPseudonym reports whether a name is a pseudonym already: two fields of a recording may hold the same one.
 func (n *Names) isPseudonym(kind, name string) bool {
 	rest, ok := strings.CutPrefix(name, kind+"-")
 	if !ok || len(rest) != 2*wordBytes {
@@ -73,7 +73,8 @@ func (n *Names) isPseudonym(kind, name string) bool {
 	return err == nil
 }
 
-// User gives the name or number of a user. That of root says what rights it had, and is no one's name.
+// User returns the pseudonym of a user's name or number. root stays: it says which rights the user had, and is
+// nobody's name.
 func (n *Names) User(name string) string {
 	if name == "root" || name == "0" {
 		return name
@@ -81,7 +82,7 @@ func (n *Names) User(name string) string {
 	return n.Word("user", name)
 }
 
-// mentioned gives the pseudonym of a name that was met before.
+// mentioned returns the pseudonym of a name that was seen before.
 func (n *Names) mentioned(name string) (word string, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

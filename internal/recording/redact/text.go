@@ -9,20 +9,20 @@ import (
 
 var (
 	address4 = regexp.MustCompile(`\d{1,3}(?:\.\d{1,3}){3}`)
-	// cutAddress is what is left of an address where the number at a name's end was taken off.
+	// cutAddress matches the rest of an address after the number at a name's end was cut off.
 	cutAddress = regexp.MustCompile(`\d{1,3}(?:\.\d{1,3}){1,2}\.?$`)
 	address6   = regexp.MustCompile(`[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,8}`)
 	pathInText = regexp.MustCompile(`(^|file://|[\s"'=:,(\[@])((?:/[^/\s"'=:,;()\[\]]+)+)`)
 	word       = regexp.MustCompile(`[\w][\w.@+-]*`)
-	// hostName is a name in a domain: lower case, and at its end one of the usual domains.
+	// hostName is a name in a domain: lower case, with one of the usual domains at its end.
 	hostName = regexp.MustCompile(
 		`^[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.(?:com|org|net|edu|gov|io|dev|cloud|local|internal|lan|corp|intra|intranet|` +
 			`home|svc|consul|eu|de|at|ch|uk|fr|nl|se|fi|pl|es|us|ca|au|jp|cn|br|ru|info|biz)$`)
-	// of Java: a domain backwards
+	// of Java: a reversed domain
 	packageName = regexp.MustCompile(`^(?:com|org|net|io|de|eu|dev|edu|gov|java|javax|jdk|sun)\.`)
 )
 
-// Text gives a sentence: addresses, paths, names of hosts in a domain, and names that were met before are replaced.
+// Text redacts a sentence: it replaces addresses, paths, names of hosts in a domain, and names that were seen before.
 func (n *Names) Text(s string) string {
 	return word.ReplaceAllStringFunc(n.addresses(s), func(w string) string {
 		bare := strings.TrimRight(w, ".-")
@@ -33,8 +33,8 @@ func (n *Names) Text(s string) string {
 	})
 }
 
-// Name gives a name that a program chose for itself or a thread. It stays but for addresses, paths and hosts in a
-// domain: a program may be called as its user.
+// Name redacts a name that a program chose for itself or a thread. It replaces only addresses, paths and hosts in a
+// domain: a program may have the same name as its user.
 func (n *Names) Name(s string) string {
 	if !strings.ContainsAny(s, ".:/") {
 		return s
@@ -45,7 +45,7 @@ func (n *Names) Name(s string) string {
 func (n *Names) addresses(s string) string {
 	s = n.Code(s)
 	return replace(s, address6, func(found string) string {
-		// "::add" is of C++
+		// "::add" is C++
 		if a, err := netip.ParseAddr(found); err == nil && strings.ContainsAny(found, "0123456789") {
 			return n.Addr(a).String()
 		}
@@ -53,7 +53,7 @@ func (n *Names) addresses(s string) string {
 	})
 }
 
-// Code gives the name of a function, file or lock: only addresses and paths are replaced, as a name of a function may
+// Code redacts the name of a function, file or lock. It replaces only addresses and paths, as a function's name may
 // look like a host's.
 func (n *Names) Code(s string) string {
 	if !strings.ContainsAny(s, "./") {
@@ -72,7 +72,7 @@ func (n *Names) Code(s string) string {
 	})
 }
 
-// Object gives what a thread waits for: an address with a port as [Names.Endpoint] does, and a file, a lock or a
+// Object redacts what a thread waits for: an address with a port as [Names.Endpoint] does, and a file, a lock or a
 // program as [Names.Code] does.
 func (n *Names) Object(s string) string {
 	if _, err := netip.ParseAddrPort(s); err == nil {
@@ -81,7 +81,7 @@ func (n *Names) Object(s string) string {
 	return n.Code(s)
 }
 
-// Wait gives a kind of wait, a space, and an object of it: the class of a sample of threads that wait.
+// Wait redacts a kind of wait, a space, and its object: the class of a sample of waiting threads.
 func (n *Names) Wait(s string) string {
 	if kind, object, ok := strings.Cut(s, " "); ok {
 		return kind + " " + n.Object(object)
@@ -89,12 +89,12 @@ func (n *Names) Wait(s string) string {
 	return n.Code(s)
 }
 
-// Pool gives the name of a pool of threads: a name without the number at its end, which may have been an address's.
+// Pool redacts the name of a pool of threads: a name without the number at its end, which may have been an address's.
 func (n *Names) Pool(s string) string {
 	return cutAddress.ReplaceAllStringFunc(n.Name(s), func(cut string) string { return n.Word("net", cut) })
 }
 
-// replace replaces what is no part of a longer number or name.
+// replace replaces matches that are not part of a longer number or name.
 func replace(s string, what *regexp.Regexp, by func(string) string) string {
 	var b strings.Builder
 	last := 0
@@ -109,12 +109,12 @@ func replace(s string, what *regexp.Regexp, by func(string) string) string {
 	return b.String() + s[last:]
 }
 
-// partOf tells what before or behind an address makes it a part of another word.
+// partOf reports whether a byte before or behind an address makes it a part of another word.
 func partOf(c byte) bool {
 	return c == '.' || c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// token gives a word of a text.
+// token redacts a word of a text.
 func (n *Names) token(w string) string {
 	bare := strings.TrimRight(w, ".-")
 	name := bare[strings.LastIndexByte(bare, '@')+1:] // alice@host
@@ -139,8 +139,8 @@ func isNumber(s string) bool {
 var (
 	mainClass  = regexp.MustCompile(`^(?:[\w.]+/)?(?:[A-Za-z_$][\w$]*\.)*[A-Z][\w$]*$`)
 	optionName = regexp.MustCompile(`^--?[A-Za-z][\w.:+-]*$`)
-	// joined are options whose own name is long behind one dash; of others that begin so, what follows the letter may
-	// be a value.
+	// joined are options with a long name behind one dash. In others that begin the same way, what follows the letter
+	// may be a value.
 	joined = regexp.MustCompile(
 		`^-(?:D|X|ea|da|jar|cp|classpath|server|client|version|javaagent|agentlib|agentpath|verbose)`)
 	letter   = regexp.MustCompile(`^-[A-Za-z].`)
@@ -148,7 +148,7 @@ var (
 	schemes  = regexp.MustCompile(`^[a-z][a-z0-9+:-]{0,20}$`)
 )
 
-// Args gives a command line: the program, the names of options, numbers and a main class of Java stay; every other
+// Args redacts a command line: the program, the names of options, numbers and a main class of Java stay. Every other
 // value gets a pseudonym, as it may name anything.
 func (n *Names) Args(args []string) []string {
 	if args == nil {
@@ -198,7 +198,7 @@ func (n *Names) option(a string) string {
 	return n.value(a)
 }
 
-// value gives what may be an address, a URL, a path or a list of them, and else anything.
+// value redacts what may be an address, a URL, a path or a list of them, or else anything.
 func (n *Names) value(s string) string {
 	if name, v, ok := strings.Cut(s, "="); ok && variable.MatchString(name) {
 		return name + "=" + n.value(v)

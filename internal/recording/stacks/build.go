@@ -12,21 +12,21 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds on a profile, so that neither a busy host nor a hostile file costs more memory than they say. A second of
-// 64 CPUs at 10 ms is 6,400 samples, of which most are equal; a wall-clock window of 1,000 idle threads is 10,000.
+// Bounds on a profile, so that neither a busy host nor a hostile file costs more memory. A second of 64 CPUs at 10 ms
+// is 6,400 samples, most of them equal; a wall-clock window of 1,000 idle threads is 10,000.
 const (
 	maxSamples = 100_000
-	maxName    = 4096 // bytes: the longest C++ names say nothing more beyond
+	maxName    = 4096 // bytes: the longest C++ names add nothing of use beyond that
 )
 
-// A Builder makes a Profile of samples that come in any order: equal frames, threads and samples become one.
+// A Builder makes a Profile from samples in any order: it merges equal frames, threads and samples.
 type Builder struct {
 	event    Event
 	frames   table[Frame]
 	threads  table[Thread]
 	contexts table[context]
 	stacks   [][]int
-	byHash   map[uint64]int // a stack by the hash of it, or the next free number behind
+	byHash   map[uint64]int // a stack by its hash, or by the next free number after that
 	seed     maphash.Seed   // random: nobody can make stacks that collide
 	samples  []Sample
 	total    Weight
@@ -45,7 +45,7 @@ type context struct {
 	at     time.Duration
 }
 
-// A table numbers distinct values in the order in which they come.
+// A table numbers distinct values in the order of their first use.
 type table[T comparable] struct {
 	list  []T
 	index map[T]int
@@ -68,8 +68,8 @@ func NewBuilder(event Event) *Builder {
 	return &Builder{event: event, byHash: map[uint64]int{}, seed: maphash.MakeSeed(), byKey: map[sampleKey]int{}}
 }
 
-// Frame gives the index of a frame for [Sample].Stack. Its names are brought to what a profile may hold: valid UTF-8
-// of at most 4 KiB, and [Unnamed] for none.
+// Frame returns the index of a frame for [Sample].Stack. It brings names into the form that a profile may hold: valid
+// UTF-8 of at most 4 KiB, and [Unnamed] for none.
 func (b *Builder) Frame(f Frame) int {
 	f.Name, f.Module, f.Line = clean(f.Name), clean(f.Module), max(f.Line, 0)
 	if f.Name == "" {
@@ -78,7 +78,7 @@ func (b *Builder) Frame(f Frame) int {
 	return b.frames.add(f)
 }
 
-// Thread gives the index of a thread for [Sample].Thread: -1 when neither name nor id is known.
+// Thread returns the index of a thread for [Sample].Thread: -1 if neither name nor id is known.
 func (b *Builder) Thread(t Thread) int {
 	t.Name, t.ID = clean(t.Name), max(t.ID, 0)
 	if t == (Thread{}) {
@@ -87,8 +87,8 @@ func (b *Builder) Thread(t Thread) int {
 	return b.threads.add(t)
 }
 
-// Add counts a sample. Its stack, which is copied, and its thread are of [Builder.Frame] and [Builder.Thread]. When the
-// profile is full, or its sums would overflow, the sample is counted as lost.
+// Add counts a sample. Its stack, which is copied, and its thread come from [Builder.Frame] and [Builder.Thread]. If
+// the profile is full, or its sums would overflow, the sample is counted as lost.
 func (b *Builder) Add(s Sample) {
 	s.Class = clean(s.Class)
 	full := len(b.samples) >= maxSamples
@@ -115,7 +115,7 @@ func (b *Builder) Add(s Sample) {
 	b.total.Add(s)
 }
 
-// stack gives the number of an equal stack, -1 for a new one when the profile is full.
+// stack returns the number of an equal stack, or -1 for a new one if the profile is full.
 func (b *Builder) stack(stack []int, full bool) int {
 	b.key = b.key[:0]
 	for _, f := range stack {
@@ -139,10 +139,10 @@ func (b *Builder) stack(stack []int, full bool) int {
 	return len(b.stacks) - 1
 }
 
-// Profile gives what was added in the canonical order: frames by name, threads by name and id, samples by thread, time,
-// state, class and stack, and no frame or thread without a sample. Equal data gives equal profiles, whatever way it
-// took. The builder must not be used afterwards. Lost is what [Builder.Add] lost; the caller adds its own, and the rest
-// of the fields.
+// Profile returns what was added in the canonical order: frames by name, threads by name and id, samples by thread,
+// time, state, class and stack, and no frame or thread without a sample. Equal data yields equal profiles, whatever
+// way it took. The builder must not be used afterwards. Lost is what [Builder.Add] lost; the caller adds its own, and
+// the rest of the fields.
 func (b *Builder) Profile() *Profile {
 	usedFrames, usedThreads := make([]bool, len(b.frames.list)), make([]bool, len(b.threads.list))
 	for _, s := range b.samples {
@@ -155,7 +155,7 @@ func (b *Builder) Profile() *Profile {
 	}
 	frames, newFrame := sorted(b.frames.list, usedFrames, compareFrames)
 	threads, newThread := sorted(b.threads.list, usedThreads, compareThreads)
-	for _, stack := range b.stacks { // shared by samples: renumbered once each
+	for _, stack := range b.stacks { // samples share stacks: each is renumbered once
 		for i, f := range stack {
 			stack[i] = newFrame[f]
 		}
@@ -169,7 +169,7 @@ func (b *Builder) Profile() *Profile {
 	return &Profile{Event: b.event, Lost: b.lost, Frames: frames, Threads: threads, Samples: b.samples}
 }
 
-// sorted gives the used values in order, and the new index of each.
+// sorted returns the used values in order, and the new index of each.
 func sorted[T any](list []T, used []bool, compare func(T, T) int) (out []T, index []int) {
 	var order []int
 	for i := range list {
@@ -208,9 +208,10 @@ func clean(name string) string {
 	return name
 }
 
-// Merge adds profiles of one event up, in the canonical order that [Builder.Profile] describes. Of one profile it gives
-// its canonical form. The duration is the longest, so profiles of one window give that window; engine and interval are
-// those of the first, and an error says when another has others: their values could not be compared.
+// Merge adds up profiles of one event, in the canonical order that [Builder.Profile] describes. For one profile it
+// returns the canonical form. The duration is the longest, so profiles of one window yield that window. Engine and
+// interval are the first profile's. Another profile with different ones is an error: their values could not be
+// compared.
 func Merge(profiles ...*Profile) (*Profile, error) {
 	if len(profiles) == 0 {
 		return nil, fmt.Errorf("merge profiles: there is none")
@@ -244,8 +245,8 @@ func Merge(profiles ...*Profile) (*Profile, error) {
 	return sum, nil
 }
 
-// findBucket gives a profile that does not say how long its time buckets last, as those of older recordings, the
-// longest that all its times are multiples of. Where all samples are of the beginning there are no times.
+// findBucket sets the length of the time buckets in a profile that does not have it, as in older recordings: the
+// longest one that divides all its times. If all samples are at the beginning, there are no times.
 func (p *Profile) findBucket() {
 	if p.Bucket > 0 {
 		return
@@ -281,8 +282,8 @@ func (b *Builder) addAll(p *Profile) {
 	}
 }
 
-// Validate tells what is wrong with a profile that somebody else made: an unknown event, kind or state, an index that
-// leads nowhere, a negative number, a name that is missing or not UTF-8, or sums that overflow.
+// Validate returns what is wrong with a profile that somebody else made: an unknown event, kind or state, an index
+// that leads nowhere, a negative number, a name that is missing or not UTF-8, or sums that overflow.
 func (p *Profile) Validate() error {
 	if !slices.Contains(Events(), p.Event) {
 		return fmt.Errorf("profile: there is no event %.40q", p.Event)

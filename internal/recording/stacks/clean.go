@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Clean gives the profile as it should be ranked: without what interrupts did on top of the interrupted code, and with
-// generated classes under one name each. The time of a stripped tail stays with the code that was interrupted.
+// Clean returns the profile as it should be ranked: without what interrupts did on top of the interrupted code, and
+// with one name for each generated class. The time of a stripped tail stays with the interrupted code.
 func (p *Profile) Clean() *Profile {
 	entry, softirq, own := p.Set(IsInterrupt), p.Set(IsSoftirq), p.Set(isBottomHalf)
 	b := NewBuilder(p.Event)
@@ -33,7 +33,7 @@ func (p *Profile) Clean() *Profile {
 	return out
 }
 
-// interruptEnd gives the position in the stack from which on outwards it is the thread's own work.
+// interruptEnd returns the position in the stack at which, going outwards, the thread's own work begins.
 func interruptEnd(s Sample, entry, softirq, own Set) int {
 	if at := s.Outermost(entry); at >= 0 {
 		return at + 1
@@ -45,7 +45,7 @@ func interruptEnd(s Sample, entry, softirq, own Set) int {
 	return at + 1
 }
 
-// IsInterrupt matches the kernel's entries from a device or timer interrupt: what runs inside is of whoever the
+// IsInterrupt matches the kernel's entries from a device or timer interrupt. What runs inside belongs to whoever the
 // interrupt is for, mostly another process's packets (arch/x86/include/asm/idtentry.h, arch/x86/kernel/irq.c,
 // kernel/softirq.c; arch/arm64/kernel/entry.S and entry-common.c). Exceptions, such as asm_exc_page_fault, are the
 // thread's own doing.
@@ -66,8 +66,8 @@ func IsSoftirq(f Frame) bool {
 	return f.Kind == Kernel && (f.Name == "handle_softirqs" || f.Name == "__do_softirq")
 }
 
-// isBottomHalf matches the call that runs softirqs at the end of a thread's own network system call. What it sends to a
-// local address is received right there: that time is the thread's own, and is kept.
+// isBottomHalf matches the call that runs softirqs at the end of a thread's own network system call. Packets that it
+// sends to a local address are received right there: that time is the thread's own, and is kept.
 func isBottomHalf(f Frame) bool { return f.Kind == Kernel && f.Name == "__local_bh_enable_ip" }
 
 // What HotSpot and the JDK put into the names of generated classes: an address, or a number that differs from run to

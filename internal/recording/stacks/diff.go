@@ -10,16 +10,16 @@ import (
 	"unicode"
 )
 
-// A Node is a call in two profiles at once, with all that it calls.
+// A Node is a call in two profiles at once, with everything that it calls.
 type Node struct {
-	Frame         Frame   // without line and kind, as [Method] gives it; empty at the root
+	Frame         Frame   // without line and kind, as [Method] returns it; empty at the root
 	Kind          Kind    // of the first sample that has it
-	Before, After int64   // samples, with all that it calls
+	Before, After int64   // samples, with everything that it calls
 	Calls         []*Node // in the order of their names
 }
 
-// Both is the stacks of two profiles laid over each other, by method or function. It is a sorted list of stacks: a tree
-// of all their calls would take a hundred bytes for each frame of each stack.
+// Both is the stacks of two profiles laid over each other, by method or function. It is a sorted list of stacks: a
+// tree of all their calls would take a hundred bytes for each frame of each stack.
 type Both struct {
 	Before, After int64 // samples
 	methods       []Frame
@@ -36,7 +36,7 @@ type laid struct {
 	at    int // its place among all samples
 }
 
-// call gives the method that is at a depth from outside.
+// call returns the method at a depth, counted from outside.
 func (l *laid) call(of []int32, depth int) int32 { return of[l.stack[len(l.stack)-1-depth]] }
 
 // Diff lays two profiles over each other.
@@ -57,7 +57,7 @@ func Diff(before, after *Profile) *Both {
 	return b
 }
 
-// number gives each profile's frames the numbers of their methods, which are in the order of the names.
+// number returns the number of the method of each profile's frames. Methods are numbered in the order of their names.
 func (b *Both) number(profiles []*Profile) (numbers [][]int32) {
 	places := map[Frame]int32{}
 	for _, p := range profiles {
@@ -82,7 +82,7 @@ func (b *Both) number(profiles []*Profile) (numbers [][]int32) {
 	return numbers
 }
 
-// compareLaid orders stacks from the outermost call inwards, and what goes on before what ends there.
+// compareLaid orders stacks from the outermost call inwards. Stacks that go on come before those that end.
 func compareLaid(x, y laid) int {
 	for i := 0; i < len(x.stack) && i < len(y.stack); i++ {
 		if c := cmp.Compare(x.call(x.calls, i), y.call(y.calls, i)); c != 0 {
@@ -92,7 +92,7 @@ func compareLaid(x, y laid) int {
 	return cmp.Or(len(y.stack)-len(x.stack), x.at-y.at)
 }
 
-// A run is a part of the list: stacks that have the same outermost calls, so many as is its depth.
+// A run is a part of the list: stacks with the same outermost calls, as many as its depth.
 type run struct {
 	list  []laid
 	depth int
@@ -110,7 +110,7 @@ func (r run) count() (before, after int64) {
 	return before, after
 }
 
-// calls gives a run for each method that is called next, and the stacks that end here.
+// calls returns a run for each method that is called next, and the stacks that end here.
 func (r run) calls() (next []run, ends run) {
 	list := r.list
 	for len(list) > 0 && len(list[0].stack) > r.depth {
@@ -125,8 +125,8 @@ func (r run) calls() (next []run, ends run) {
 	return next, run{list, r.depth}
 }
 
-// node gives the call that the run's stacks have in common last, without what it calls. Its kind is that of the first
-// sample.
+// node returns the last call that the run's stacks have in common, without what it calls. Its kind is the first
+// sample's.
 func (r run) node(of *Both) *Node {
 	n := &Node{}
 	n.Before, n.After = r.count()
@@ -144,7 +144,7 @@ func (r run) node(of *Both) *Node {
 	return n
 }
 
-// Tree gives the calls that have at least so many samples in one of the profiles, in the order of their names, so that
+// Tree returns the calls with at least so many samples in one of the profiles, in the order of their names, so that
 // equal stacks stand at equal places.
 func (b *Both) Tree(before, after float64) *Node { return b.tree(run{list: b.list}, before, after) }
 
@@ -159,7 +159,7 @@ func (b *Both) tree(r run, before, after float64) *Node {
 	return n
 }
 
-// Size gives the number of nodes that [Both.Tree] would make.
+// Size returns the number of nodes that [Both.Tree] would make.
 func (b *Both) Size(before, after float64) int { return size(run{list: b.list}, before, after) }
 
 func size(r run, before, after float64) int {
@@ -173,9 +173,9 @@ func size(r run, before, after float64) int {
 	return n
 }
 
-// WriteFolded writes folded stacks with two columns, samples before and after, as difffolded.pl gives them and
-// flamegraph.pl draws them: the outermost call first, behind each name the mark of its kind. What would end a name, a
-// line or a column is replaced.
+// WriteFolded writes folded stacks with two columns, samples before and after, as difffolded.pl writes them and
+// flamegraph.pl draws them: the outermost call first, the mark of its kind behind each name. It replaces what would
+// end a name, a line or a column.
 func (b *Both) WriteFolded(w io.Writer) error {
 	bw := bufio.NewWriter(w)
 	if err := b.fold(bw, run{list: b.list}, nil); err != nil {

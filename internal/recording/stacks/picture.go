@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// ThreadStart labels the outermost frame of a thread in a C library without symbols. It goes by the place only, so a
-// [Picture] counts it as a frame without a name.
+// ThreadStart labels the outermost frame of a thread in a C library without symbols. Only the place identifies it, so
+// a [Picture] counts it as a frame without a name.
 const ThreadStart = "[thread start]"
 
 // Unnamed is the name of a frame whose code has no symbol.
 const Unnamed = "[unknown]"
 
-// IsUnnamed tells the names of frames whose code has no symbol, also of those that are [Placed].
+// IsUnnamed reports whether a name belongs to a frame whose code has no symbol, including [Placed] ones.
 func IsUnnamed(name string) bool { return strings.HasPrefix(name, "[unknown") }
 
-// Placed names a function without a symbol by where it begins in its file, and by one beside it that has a symbol, ""
-// if there is none.
+// Placed names a function without a symbol by its beginning in its file, and by a neighbour with a symbol, "" if
+// there is none.
 func Placed(begin uint64, near string) string {
 	if near == "" {
 		return fmt.Sprintf("[unknown %#x]", begin)
@@ -24,7 +24,7 @@ func Placed(begin uint64, near string) string {
 	return fmt.Sprintf("[unknown %#x near %s]", begin, near)
 }
 
-// Place gives where the function begins whose name [Placed] made, as 0x4f20. ok is false for every other name.
+// Place returns where a function that [Placed] named begins, as 0x4f20. ok is false for every other name.
 func Place(name string) (begin string, ok bool) {
 	at, ok := strings.CutPrefix(name, "[unknown 0x")
 	at, ends := strings.CutSuffix(at, "]")
@@ -35,11 +35,11 @@ func Place(name string) (begin string, ok bool) {
 	return "0x" + begin, true
 }
 
-// A Picture is how much of the truth the stacks of a profile show. Values are samples, but Frames and Unnamed.
+// A Picture is how much of the truth the stacks of a profile show. Values are samples, except Frames and Unnamed.
 type Picture struct {
 	Samples int64
-	Managed int64 // that have frames of a managed runtime, or of code made at run time
-	// of those, with one frame of the program only: the code keeps no frame pointer, so its callers are not known
+	Managed int64 // with frames of a managed runtime, or of code made at run time
+	// of those, with only one frame of the program: the code keeps no frame pointer, so its callers are not known
 	Shallow int64
 	Frames  int64 // in all samples
 	Unnamed int64 // of those, without a symbol
@@ -47,7 +47,7 @@ type Picture struct {
 	Made    int64 // of the unnamed, in code without a file: a compiler made it at run time
 }
 
-// PictureOf looks at a profile by a sampler that follows frame pointers.
+// PictureOf examines a profile from a sampler that follows frame pointers.
 func PictureOf(p *Profile) Picture {
 	var out Picture
 	for _, s := range p.Samples {

@@ -16,12 +16,12 @@ import (
 // maxPprof bounds an unpacked pprof file. 100,000 different samples of 100 frames are 25 MiB.
 const maxPprof = 32 << 20
 
-// maxDecode bounds the estimated memory that decoding a pprof file takes, in bytes. 50,000 stacks of 40 frames are
-// 98 MiB of it, of which 83 MiB were measured. It is given back after decoding. With what the garbage collector adds it
-// stays below the 256 MiB of the packaged unit.
+// maxDecode bounds the estimated memory that decoding a pprof file takes, in bytes. The estimate for 50,000 stacks of
+// 40 frames is 98 MiB; 83 MiB were measured. The memory is freed after decoding. With what the garbage collector
+// adds, it stays below the 256 MiB of the packaged unit.
 const maxDecode = 144 << 20
 
-// units are the names and units of the values, as pprof's own profiles have them: `go tool pprof -sample_index=samples`
+// units are the names and units of the values, as in pprof's own profiles: `go tool pprof -sample_index=samples`
 // shows counts instead.
 var units = map[Event]profile.ValueType{
 	CPU:        {Type: "cpu", Unit: "nanoseconds"},
@@ -37,10 +37,10 @@ var units = map[Event]profile.ValueType{
 	Alloc:      {Type: "alloc_space", Unit: "bytes"},
 }
 
-// ValueType gives the name that [Profile.WritePprof] gives to the second value of each sample, behind "samples".
+// ValueType returns the name of the second value of each sample in [Profile.WritePprof], behind "samples".
 func (p *Profile) ValueType() string { return units[p.Event].Type }
 
-// What has no field of its own in pprof's profile.proto: labels of samples, and the beginnings of comments.
+// What has no field in pprof's profile.proto: labels of samples, and the beginnings of comments.
 const (
 	labelThread = "thread"
 	labelTID    = "tid"
@@ -54,9 +54,9 @@ const (
 )
 
 // WritePprof writes the profile as gzipped pprof, which [ParsePprof] reads back without a loss. A function's name is
-// the frame's, its system name has the kind behind it, as in [Profile.WriteText]; a mapping is a module. Thread, tid,
-// state, class and time bucket are labels, so `go tool pprof -tagfocus=thread=http -top FILE` works; engine, lost
-// samples and the length of the time buckets are comments.
+// the frame's, and its system name has the kind behind it, as in [Profile.WriteText]; a mapping is a module. Thread,
+// tid, state, class and time bucket are labels, so `go tool pprof -tagfocus=thread=http -top FILE` works; engine,
+// lost samples and the length of the time buckets are comments.
 func (p *Profile) WritePprof(w io.Writer) error {
 	value := units[p.Event]
 	out := &profile.Profile{
@@ -82,9 +82,9 @@ func (p *Profile) WritePprof(w io.Writer) error {
 	return out.Write(w)
 }
 
-// pprofLocations makes a location of each frame, and of what they share functions and mappings.
+// pprofLocations makes a location for each frame, with shared functions and mappings.
 func (p *Profile) pprofLocations(out *profile.Profile) {
-	// The first mapping is to pprof the program's file, whose name heads its reports: that is none of the modules.
+	// For pprof the first mapping is the program's file, whose name heads its reports: that is none of the modules.
 	none := &profile.Mapping{ID: 1, HasFunctions: true, HasLineNumbers: true}
 	modules, functions := map[string]*profile.Mapping{"": none}, map[Frame]*profile.Function{}
 	out.Mapping = []*profile.Mapping{none}
@@ -134,12 +134,11 @@ func (p *Profile) pprofLabels(out *profile.Sample, s Sample) {
 	}
 }
 
-// ParsePprof reads what [Profile.WritePprof] writes, gzipped. Memory is bounded, and a file of another program is an
-// error.
+// ParsePprof reads what [Profile.WritePprof] writes, gzipped. Its memory is bounded, and a file of another program is
+// an error.
 func ParsePprof(r io.Reader) (*Profile, error) { return ParsePprofWithin(r, maxDecode) }
 
-// ParsePprofWithin is ParsePprof for a file whose decoding may take so many bytes of memory by estimate, if that is
-// less.
+// ParsePprofWithin is ParsePprof with another bound on the estimated memory for decoding, in bytes, if that is lower.
 func ParsePprofWithin(r io.Reader, memory int) (*Profile, error) {
 	memory = min(memory, maxDecode)
 	z, err := gzip.NewReader(r)

@@ -22,10 +22,10 @@ func (w *Weight) fits(s Sample) bool {
 	return s.Count <= math.MaxInt64-w.Count && s.Value <= math.MaxInt64-w.Value
 }
 
-// A Set is frames of one profile, by their index in Profile.Frames.
+// A Set is a set of frames of one profile, by their index in Profile.Frames.
 type Set []bool
 
-// Set gives the frames that match.
+// Set returns the frames that match.
 func (p *Profile) Set(match func(Frame) bool) Set {
 	set := make(Set, len(p.Frames))
 	for i, f := range p.Frames {
@@ -34,12 +34,12 @@ func (p *Profile) Set(match func(Frame) bool) Set {
 	return set
 }
 
-// Innermost gives the position in the sample's stack of the innermost frame of the set, -1 if there is none.
+// Innermost returns the position in the sample's stack of the innermost frame in the set, or -1 if there is none.
 func (s Sample) Innermost(set Set) int {
 	return slices.IndexFunc(s.Stack, func(f int) bool { return set[f] })
 }
 
-// Outermost gives the position in the sample's stack of the outermost frame of the set, -1 if there is none.
+// Outermost returns the position in the sample's stack of the outermost frame in the set, or -1 if there is none.
 func (s Sample) Outermost(set Set) int {
 	for i := len(s.Stack) - 1; i >= 0; i-- {
 		if set[s.Stack[i]] {
@@ -49,7 +49,7 @@ func (s Sample) Outermost(set Set) int {
 	return -1
 }
 
-// Total gives the sum over all samples.
+// Total returns the sum over all samples.
 func (p *Profile) Total() Weight {
 	var w Weight
 	for _, s := range p.Samples {
@@ -58,16 +58,16 @@ func (p *Profile) Total() Weight {
 	return w
 }
 
-// Inclusive gives the sum over the samples that have a frame of the set anywhere: the time in these calls and all they
-// call.
+// Inclusive returns the sum over the samples that have a frame of the set anywhere: the time in these calls and
+// everything they call.
 func (p *Profile) Inclusive(set Set) Weight { return p.Containing(set).Total() }
 
-// Self gives the sum over the samples whose innermost frame is in the set: the time in these calls alone.
+// Self returns the sum over the samples whose innermost frame is in the set: the time in these calls alone.
 func (p *Profile) Self(set Set) Weight {
 	return p.Filter(func(s Sample) bool { return len(s.Stack) > 0 && set[s.Stack[0]] }).Total()
 }
 
-// Filter gives the profile with the samples to be kept. Frames and threads are shared, so sets stay good for it.
+// Filter returns the profile with the samples to keep. It shares frames and threads, so sets stay valid for it.
 func (p *Profile) Filter(keep func(Sample) bool) *Profile {
 	out := *p
 	out.Samples = nil
@@ -79,18 +79,18 @@ func (p *Profile) Filter(keep func(Sample) bool) *Profile {
 	return &out
 }
 
-// Containing gives the samples that have a frame of the set, whole.
+// Containing returns the samples that have a frame of the set, whole.
 func (p *Profile) Containing(set Set) *Profile {
 	return p.Filter(func(s Sample) bool { return s.Innermost(set) >= 0 })
 }
 
-// Without gives the samples that have no frame of the set.
+// Without returns the samples that have no frame of the set.
 func (p *Profile) Without(set Set) *Profile {
 	return p.Filter(func(s Sample) bool { return s.Innermost(set) < 0 })
 }
 
-// Below gives the sub-trees of the set's frames: the samples that have one, each cut to the outermost such frame and
-// what it calls. Below(substring).Inclusive(newString) is the time of newString under substring.
+// Below returns the sub-trees of the set's frames: the samples that have such a frame, each cut to the outermost one
+// and what it calls. Below(substring).Inclusive(newString) is the time of newString under substring.
 func (p *Profile) Below(set Set) *Profile {
 	out := p.Containing(set)
 	for i, s := range out.Samples {
@@ -99,21 +99,21 @@ func (p *Profile) Below(set Set) *Profile {
 	return out
 }
 
-// A Row is what a profile says of one frame, or of what frames were grouped to.
+// A Row is what a profile says about one frame, or about a group of frames.
 type Row struct {
 	Frame Frame
 	Self  Weight // as the innermost call
-	Total Weight // with all that it calls; a recursive call counts once
+	Total Weight // with everything that it calls; a recursive call counts once
 }
 
-// Method takes line and kind off a frame, so that [Profile.Top] and [Profile.Callers] group by method or function.
+// Method removes line and kind from a frame, so that [Profile.Top] and [Profile.Callers] group by method or function.
 func Method(f Frame) Frame { return Frame{Name: f.Name, Module: f.Module} }
 
-// Top gives a row for each frame, grouped by what by makes of it ([Method], a package or a module), in falling
-// order of their total.
+// Top returns a row for each group of frames, in falling order of their total. by maps a frame to its group
+// ([Method], a package or a module).
 func (p *Profile) Top(by func(Frame) Frame) []Row {
 	group, rows := p.groups(by)
-	last := make([]int, len(rows)) // the sample that counted into the row last, from 1
+	last := make([]int, len(rows)) // the last sample that counted into the row, from 1
 	for i, s := range p.Samples {
 		for depth, f := range s.Stack {
 			row := &rows[group[f]]
@@ -129,10 +129,10 @@ func (p *Profile) Top(by func(Frame) Frame) []Row {
 	return ranked(rows)
 }
 
-// Callers tells who is to blame for the frames of a set: for each sample that has one, the nearest call outside of the
-// innermost one that is in callers, such as the application's own code. A frame of both sets is its own caller. Each
-// caller has a row, grouped as in [Profile.Top], in which Self is the weight of the samples; a row with an empty Frame
-// is of samples without a caller.
+// Callers says who is to blame for the frames of a set: for each sample that has such a frame, the nearest call
+// outside of the innermost one that is in callers, such as the application's own code. A frame in both sets is its
+// own caller. Each caller has a row, grouped as in [Profile.Top], where Self is the weight of the samples. A row with
+// an empty Frame is for samples without a caller.
 func (p *Profile) Callers(set, callers Set, by func(Frame) Frame) []Row {
 	group, rows := p.groups(by)
 	none := Row{}
@@ -151,7 +151,7 @@ func (p *Profile) Callers(set, callers Set, by func(Frame) Frame) []Row {
 	return ranked(append(rows, none))
 }
 
-// groups gives the group of each frame, and an empty row for each group.
+// groups returns the group of each frame, and an empty row for each group.
 func (p *Profile) groups(by func(Frame) Frame) (group []int, rows []Row) {
 	var t table[Frame]
 	for _, f := range p.Frames {
@@ -182,8 +182,8 @@ type Share[K comparable] struct {
 	Weight
 }
 
-// Group sums samples by any key of theirs, such as class, state, time or thread, in falling order of their value, and
-// for equal values in the order of the samples.
+// Group sums samples by any key, such as class, state, time or thread, in falling order of their value. Equal values
+// are in the order of the samples.
 func Group[K comparable](p *Profile, key func(Sample) K) []Share[K] {
 	var t table[K]
 	var out []Share[K]
@@ -198,7 +198,7 @@ func Group[K comparable](p *Profile, key func(Sample) K) []Share[K] {
 	return out
 }
 
-// ThreadOf gives the thread of a sample, and none's zero Thread if it is unknown.
+// ThreadOf returns the thread of a sample, or the zero Thread if it is unknown.
 func (p *Profile) ThreadOf(s Sample) Thread {
 	if s.Thread < 0 {
 		return Thread{}

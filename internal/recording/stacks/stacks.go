@@ -1,7 +1,7 @@
 // Package stacks holds sampled stacks: where a program spends CPU time, waits, allocates or contends for locks.
 //
-// A Profile is data of its own: it is measured by any profiler (async-profiler, perf events with BPF), kept in a
-// recording, and read by checks and reports. Names are as a person writes them: java.lang.String.concat,
+// A Profile is independent of its source: any profiler measures it (async-profiler, perf events with BPF), a
+// recording keeps it, and checks and reports read it. Names are as a person writes them: java.lang.String.concat,
 // tcp_sendmsg, JVM_FillInStackTrace.
 package stacks
 
@@ -16,16 +16,17 @@ const (
 	HostCPU Event = "host-cpu"   // any process on a CPU; a thread's id is its process's, its name the thread's
 	Script  Event = "script-cpu" // what interpreters of the target run on a CPU, as functions of their scripts
 	Wall    Event = "wall"       // each thread in turn, whether it runs or waits
-	// Goroutine is each goroutine of a program in Go, whether it runs or waits. A thread is a goroutine: its id is the
-	// runtime's, its name the function that it began with. Of one that runs no other function is known.
+	// Goroutine is each goroutine of a program in Go, whether it runs or waits. A thread is a goroutine: its id is
+	// the runtime's, its name the function with which it began. For a running goroutine no other function is known.
 	Goroutine Event = "goroutine"
 	Alloc     Event = "alloc" // objects allocated, by class
 	Lock      Event = "lock"  // time waited for a monitor or in LockSupport.park, by class of the lock
-	// ScriptWall is each thread of an interpreter in turn, as functions of its scripts. Of one that waits the innermost
-	// frame is the system call that it waits in. Of Node.js it is the event loop where that waits for no event.
+	// ScriptWall is each thread of an interpreter in turn, as functions of its scripts. The innermost frame of a
+	// waiting thread is the system call in which it waits. For Node.js it is the event loop while that waits for no
+	// event.
 	ScriptWall Event = "script-wall"
-	// Coroutine is each coroutine of Python that stands at an await, as functions of its scripts. A thread is a
-	// coroutine that no other one awaits, with a number of its own for an id, and its function for a name.
+	// Coroutine is each Python coroutine that stands at an await, as functions of its scripts. A thread is a
+	// coroutine that no other one awaits. Its id is a number of its own, and its name is its function.
 	Coroutine Event = "coroutine"
 	OffCPU    Event = "off-cpu" // time not on a CPU, from switch to switch
 	Waits     Event = "waits"   // threads of a program that wait in a system call, whenever one looked
@@ -52,7 +53,7 @@ type Frame struct {
 	Kind   Kind
 }
 
-// Managed tells whether a runtime such as HotSpot compiled or interpreted the frame: it is Java.
+// Managed reports whether a runtime such as HotSpot compiled or interpreted the frame: it is Java.
 func (f Frame) Managed() bool {
 	return f.Kind == Interpreted || f.Kind == Compiled || f.Kind == Inlined
 }
@@ -70,10 +71,10 @@ const (
 // A Thread is one thread of the target.
 type Thread struct {
 	ID   int    // the kernel's thread id in the host's pid namespace; 0 if unknown
-	Name string // the full name, where the runtime knows it
+	Name string // the full name, if the runtime knows it
 }
 
-// A Sample is one stack of one thread, with all that was counted of it in one time bucket.
+// A Sample is one stack of one thread, with everything counted for it in one time bucket.
 type Sample struct {
 	Stack  []int         // indices into Profile.Frames, the innermost call first
 	Thread int           // index into Profile.Threads, -1 if unknown

@@ -17,13 +17,13 @@ var marks = [...]string{Unknown: "?", Interpreted: "0", Compiled: "j", Inlined: 
 // stateNames are the states as text and pprof labels hold them.
 var stateNames = [...]string{StateUnknown: "", Running: "running", Sleeping: "sleeping"}
 
-// headers are the first lines of the text form, in this order. The length of the time buckets may follow them: the form
-// is older.
+// headers are the first lines of the text form, in this order. The length of the time buckets may follow them: the
+// form is older than it.
 var headers = [...]string{"event", "engine", "interval", "duration", "lost"}
 
 const headerBucket = "bucket: "
 
-// maxText bounds a line of the text form: 2,048 frames, the deepest stack async-profiler takes, of 4 KiB.
+// maxText bounds a line of the text form: 2,048 frames, the deepest stack that async-profiler takes, of 4 KiB each.
 const maxText = 8 << 20
 
 // WriteText writes the profile as folded stacks, for people, grep and test cases: a line a sample, the outermost call
@@ -68,13 +68,13 @@ func (p *Profile) WriteText(w io.Writer) error {
 		}
 		b.Reset()
 	}
-	if _, err := bw.WriteString(b.String()); err != nil { // the header, of a profile without samples
+	if _, err := bw.WriteString(b.String()); err != nil { // the header, for a profile without samples
 		return err
 	}
 	return bw.Flush()
 }
 
-// context gives the bracket at the root of a line.
+// context returns the bracket at the root of a line.
 func (p *Profile) context(s Sample) string {
 	var parts []string
 	if s.Thread >= 0 {
@@ -172,8 +172,8 @@ func split(s string, sep byte) []string {
 	return append(out, s[start:])
 }
 
-// ParseText reads what [Profile.WriteText] writes, or somebody wrote by hand: samples in any order, equal ones add up,
-// and lines that are empty or begin with # are left out. Every error names its line.
+// ParseText reads what [Profile.WriteText] writes, or what somebody wrote by hand: samples may be in any order, equal
+// ones add up, and lines that are empty or begin with # are skipped. Every error names its line.
 func ParseText(text []byte) (*Profile, error) {
 	sc := bufio.NewScanner(bytes.NewReader(text))
 	sc.Buffer(nil, maxText)
@@ -380,7 +380,7 @@ func parseFrame(text string) (Frame, error) {
 	return f, nil
 }
 
-// name takes the escapes out of a name, and refuses one that a profile cannot hold rather than change it.
+// name removes the escapes from a name. It refuses a name that a profile cannot hold, rather than change it.
 func name(text string) (string, error) {
 	s, err := unescape(text)
 	if err == nil && !valid(s) {

@@ -9,7 +9,7 @@ import (
 )
 
 // What decoding pprof costs, in bytes of memory: pprof's structures with their places in lists and maps, and what the
-// builder makes of them. All are rather too much.
+// builder makes from them. All are rather too high.
 const (
 	messageWeight = 320 // Sample, Location, Function or Mapping
 	nestedWeight  = 640 // Label: two or three maps of a sample; Line
@@ -25,8 +25,8 @@ const (
 
 var errPprofWire = errors.New("it is damaged")
 
-// weighPprof estimates the memory that decoding takes, without decoding: a message may be empty, two bytes in the file,
-// and hundreds in memory. It ends when the estimate is above limit.
+// weighPprof estimates the memory that decoding takes, without decoding: an empty message may have two bytes in the
+// file, and hundreds in memory. It stops once the estimate is above limit.
 func weighPprof(data []byte, limit int) error {
 	weight := len(data)
 	for len(data) > 0 {
@@ -90,7 +90,7 @@ func weighNested(field protowire.Number, kind protowire.Type, value []byte) int 
 	if field != fieldSample {
 		return nestedWeight
 	}
-	// Packed numbers of a sample, or a label: that is two to five numbers.
+	// Packed numbers of a sample, or a label: two to five numbers.
 	numbers := 0
 	for _, b := range packed {
 		if b < 1<<7 { // the last byte of a varint

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The fields of pprof's messages that are read here (proto/profile.proto). pprof's own reader makes of each sample
-// three maps and two lists, a kilobyte and more; it reads the tables only.
+// The fields of pprof's messages that are read here (proto/profile.proto). pprof's own reader makes three maps and
+// two lists for each sample, a kilobyte and more, so it reads only the tables.
 const (
 	fieldSampleLocations = 1
 	fieldSampleValues    = 2
@@ -25,7 +25,7 @@ const (
 type wireField struct {
 	number protowire.Number
 	whole  []byte // with the tag
-	bytes  []byte // nil of a number
+	bytes  []byte // nil for a number
 	value  uint64
 }
 
@@ -56,7 +56,7 @@ func eachField(data []byte, each func(wireField) error) error {
 	return nil
 }
 
-// splitPprof gives the message without its samples, and the table of strings that these refer to.
+// splitPprof returns the message without its samples, and the table of strings to which the samples refer.
 func splitPprof(data []byte) (tables []byte, strs []string, err error) {
 	err = eachField(data, func(f wireField) error {
 		if f.number == fieldSample {
@@ -71,7 +71,7 @@ func splitPprof(data []byte) (tables []byte, strs []string, err error) {
 	return bytes.Clone(tables), strs, err // without what append keeps in reserve
 }
 
-// pprofSamples reads samples one by one. What it gives holds its own lists until the next.
+// pprofSamples reads samples one by one. A sample's lists are valid until the next.
 type pprofSamples struct {
 	strings []string
 	frames  map[uint64]int
@@ -125,7 +125,7 @@ func (p *pprofSamples) addFrame(id uint64) error {
 	return nil
 }
 
-// label reads a label: of one that is there twice the first counts.
+// label reads a label. If a label is there twice, the first counts.
 func (p *pprofSamples) label(data []byte, s *Sample, t *Thread, state *string) error {
 	var key, text string
 	var number int64
@@ -165,7 +165,7 @@ func (p *pprofSamples) text(i uint64) (string, error) {
 	return p.strings[i], nil
 }
 
-// first gives the value there is already, unless it is none.
+// first returns x, unless it is the zero value.
 func first[T comparable](x, y T) T {
 	var none T
 	if x != none {

@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// A chart is numbers over the window that belong together. All charts have the window as their time axis.
+// A chart is a set of numbers over the window that belong together. The window is the time axis of all charts.
 type chart struct {
 	ID, Title, About string
 	Unit             quantity.Unit
@@ -30,13 +30,13 @@ type line struct {
 	Limit  bool              // a ceiling to hold the others against
 }
 
-// charted bounds the lines of a chart: what are more cannot be told apart by colour. They are the largest.
+// charted bounds the lines of a chart: more of them cannot be told apart by colour. The largest are kept.
 const charted = 8
 
-// heatRows bounds the CPUs of the heat map: 256 rows of four pixels are a screen.
+// heatRows bounds the CPUs of the heat map: 256 rows of four pixels fill a screen.
 const heatRows = 256
 
-// chartsOf makes all charts that the recording has numbers for, in fix order.
+// chartsOf makes all charts for which the recording has numbers, in fix order.
 func chartsOf(rec *recording.Recording) []chart {
 	var out []chart
 	for _, charts := range []func(*recording.Recording) []chart{
@@ -55,7 +55,7 @@ func chartsOf(rec *recording.Recording) []chart {
 	return out
 }
 
-// rates gives the rate of a counter in each interval, at the interval's end.
+// rates returns the rate of a counter in each interval, at the interval's end.
 func rates(s recording.CounterSeries) []recording.Point { return series.Rates(s.Points) }
 
 func scaled(list []recording.Point, by float64) []recording.Point {
@@ -66,7 +66,7 @@ func scaled(list []recording.Point, by float64) []recording.Point {
 	return out
 }
 
-// counted gives a line for each value of a label: the sum of the rates of a counter's series that match.
+// counted returns a line for each value of a label: the sum of the rates of a counter's matching series.
 func counted(rec *recording.Recording, c *metric.Counter, label string, match ...string) []line {
 	by := map[string][][]recording.Point{}
 	for _, s := range rec.Counter(c, match...) {
@@ -75,7 +75,7 @@ func counted(rec *recording.Recording, c *metric.Counter, label string, match ..
 	return linesOf(by)
 }
 
-// gauged is counted for a gauge.
+// gauged does for a gauge what counted does for a counter.
 func gauged(rec *recording.Recording, g *metric.Gauge, label string, match ...string) []line {
 	by := map[string][][]recording.Point{}
 	for _, s := range rec.Gauge(g, match...) {
@@ -93,7 +93,7 @@ func linesOf(by map[string][][]recording.Point) []line {
 	return out
 }
 
-// largest keeps the lines with the highest peaks, in their order, and drops those that are always zero.
+// largest keeps the lines with the highest peaks, in order, and drops lines that are always zero.
 func largest(lines []line) []line {
 	peak := func(l line) float64 {
 		m := 0.0
@@ -113,7 +113,7 @@ func largest(lines []line) []line {
 	return kept[:min(len(kept), charted)]
 }
 
-// total is one line of the sum of all matching series of a counter.
+// total is one line: the sum of all matching series of a counter.
 func total(rec *recording.Recording, label string, c *metric.Counter, match ...string) line {
 	var lists [][]recording.Point
 	for _, s := range rec.Counter(c, match...) {
@@ -122,7 +122,7 @@ func total(rec *recording.Recording, label string, c *metric.Counter, match ...s
 	return line{Label: label, Points: series.Sum(lists...)}
 }
 
-// columns are the modes of CPU time as mpstat calls them, from the bottom of the stack up. guest is in user already.
+// columns are the modes of CPU time by their mpstat names, from the bottom of the stack up. user includes guest.
 var columns = []struct{ label, mode string }{
 	{"us", "user"},
 	{"ni", "nice"},
@@ -193,7 +193,7 @@ func heatMaps(rec *recording.Recording) []chart {
 	return []chart{busy, softirq}
 }
 
-// targetCPU is the CPU time of the target's processes against the quota they have.
+// targetCPU is the CPU time of the target's processes against their quota.
 func targetCPU(rec *recording.Recording) []chart {
 	c := chart{
 		ID: "target-cpu", Title: "CPUs used by the target", Unit: quantity.CPUs, Stacked: true,
@@ -361,9 +361,9 @@ func connectionCharts(rec *recording.Recording) []chart {
 // timeWait is TCP_TIMEWAIT_LEN of include/net/tcp.h.
 const timeWait = 60
 
-// ceilingChart holds the connections that this side closes per second to a destination against what local ports allow:
-// usable ports / the time for which a closed connection keeps its port (TIME_WAIT, or the delay after which
-// tcp_tw_reuse gives it back).
+// ceilingChart holds the connections that this side closes per second to a destination against what local ports
+// allow: usable ports / the time for which a closed connection keeps its port (TIME_WAIT, or the delay after which
+// tcp_tw_reuse frees it).
 func ceilingChart(rec *recording.Recording) []chart {
 	c := chart{
 		ID: "ceiling", Title: "Connections closed by this side, and the ceiling of local ports", Unit: "connections/s",

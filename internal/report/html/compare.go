@@ -28,8 +28,8 @@ type compareView struct {
 	Rows    []report.ComparisonRow
 }
 
-// WriteComparison writes a comparison as one page that loads nothing: verdict, findings, numbers, methods, and where
-// there are profiles the differential flame graph, which the program draws.
+// WriteComparison writes a comparison as one page that loads nothing: verdict, findings, numbers, methods, and, if
+// there are profiles, the differential flame graph, which the program draws.
 func WriteComparison(w io.Writer, c report.Comparison) error {
 	program, err := bundle.Bundled()
 	v := &compareView{Data: c.Data, Title: c.Title(), Top: c.Headline(), Rows: c.Rows()}

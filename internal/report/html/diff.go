@@ -10,10 +10,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// diffVersion is in the header of a packed difference; web/src/unpackdiff.ts reads this one.
+// diffVersion is in the header of a packed difference; web/src/unpackdiff.ts reads this version.
 const diffVersion = 1
 
-// A diffHeader is what a packed difference says of itself; columns of numbers follow it, see [packDiff].
+// A diffHeader describes a packed difference. Columns of numbers follow it, see [packDiff].
 type diffHeader struct {
 	Version int        `json:"version"`
 	Unit    string     `json:"unit"`
@@ -40,8 +40,8 @@ type diffFrame struct {
 }
 
 // packDiff writes a tree of calls before and after: a length of four bytes (little endian), the header as JSON, and
-// columns of varints of the nodes, each with its callees behind it: how many these are, frame + 1, samples before and
-// after, change + 3 (see [changeStep]), and the factor in thousandths.
+// columns of varints of the nodes, each with its callees behind it: the number of callees, frame + 1, samples before
+// and after, change + 3 (see [changeStep]), and the factor in thousandths.
 func packDiff(d *compare.Stacks) ([]byte, error) {
 	p := &diffPacker{
 		of: d, frames: map[diffFrame]int{}, names: map[string]int{}, modules: map[string]int{},
@@ -96,7 +96,7 @@ func (p *diffPacker) frame(n *stacks.Node) int {
 	return i
 }
 
-// numbered gives the number of a name in a list, to which it adds a new one as it can be shown.
+// numbered returns the index of a name in a list. It adds a new name in its visible form.
 func numbered(list *[]string, index map[string]int, s string) int {
 	i, known := index[s]
 	if !known {
@@ -107,8 +107,8 @@ func numbered(list *[]string, index map[string]int, s string) int {
 	return i
 }
 
-// changeStep gives by how much a call grew (1 to 3) or shrank (-1 to -3) by more than chance: doubled or halved, by a
-// quarter, or less.
+// changeStep returns by how much a call grew (1 to 3) or shrank (-1 to -3) by more than chance: doubled or halved
+// (3), by a quarter (2), or less (1).
 func changeStep(c compare.NodeChange) int {
 	if !c.Certain {
 		return 0

@@ -21,7 +21,7 @@ type link struct {
 	Event      string // of a flame graph
 }
 
-// What a finding is shown of each kind: what is linked to should be what decides, not all that was looked at.
+// Bounds of what a finding shows of each kind. It should link to what decides, not to all that was looked at.
 const (
 	maxCharts = 3
 	maxRows   = 12
@@ -49,8 +49,9 @@ func proofsOf(data *report.Data, checks []*check.Check) []proof {
 	return out
 }
 
-// charts gives the charts of the metrics that a finding's check read: of what it needs before of what it uses, and
-// among them those with most of it. Where a profile proves the finding, what the check uses besides does not.
+// charts returns the charts of the metrics that a finding's check read: the metrics it needs before those it uses,
+// and among them the charts with most of them. If a profile proves the finding, the metrics it only uses do not
+// count.
 func (p *proof) charts(list []chart, profiled bool) []int {
 	for i, read := range [][]metric.Metric{p.needs, p.uses} {
 		if i > 0 && profiled {
@@ -82,7 +83,7 @@ func common(a, b []metric.Metric) int {
 	return n
 }
 
-// about tells whether labels are of the finding's subject.
+// about reports whether labels are of the finding's subject.
 func (p *proof) about(labels []string) bool {
 	id := p.finding.Subject.ID
 	return id != "" && slices.ContainsFunc(labels, func(l string) bool {
@@ -91,14 +92,14 @@ func (p *proof) about(labels []string) bool {
 	})
 }
 
-// line tells whether a line of a chart is of the finding's subject.
+// line reports whether a line of a chart is of the finding's subject.
 func (p *proof) line(l line) bool {
 	name, _, _ := strings.Cut(l.Label, ", ")
 	return p.about([]string{l.Label, name, strings.TrimPrefix(l.Label, "quota of ")})
 }
 
-// row tells whether a row is what a finding's check read: of the subject, or a setting or fact of the whole system that
-// it needs.
+// row reports whether a finding's check read a row: a row of the subject, or a setting or fact of the whole system
+// that it needs.
 func (p *proof) row(r row) bool {
 	if r.named != "" && !p.says(r.named) {
 		return false
@@ -113,7 +114,7 @@ func (p *proof) row(r row) bool {
 	return need && single
 }
 
-// says tells whether the finding's words have a name.
+// says reports whether the finding's words have a name.
 func (p *proof) says(name string) bool {
 	f := p.finding
 	texts := slices.Concat([]string{f.Summary, f.Disproof}, f.Notes, f.Placebos, f.Doubts)
@@ -126,7 +127,7 @@ func (p *proof) says(name string) bool {
 	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(t, name) })
 }
 
-// profiles gives what a finding points at in profiles: the places that its check found, else the functions that its
+// profiles returns what a finding points at in profiles: the places that its check found, else the functions that its
 // text names.
 func (p *proof) profiles(rec *recording.Recording, index int) []profileMark {
 	var out []profileMark
@@ -147,21 +148,21 @@ func (p *proof) profiles(rec *recording.Recording, index int) []profileMark {
 	return out
 }
 
-// reads tells whether the finding's check reads the profile of an event.
+// reads reports whether the finding's check reads the profile of an event.
 func (p *proof) reads(e stacks.Event) bool {
 	name := strings.ReplaceAll(string(e), "-", "_") + "_profile_samples"
 	is := func(m metric.Metric) bool { return m.Describe().Name == name }
 	return slices.ContainsFunc(p.needs, is) || slices.ContainsFunc(p.uses, is)
 }
 
-// functionName finds words of a text that may be names of functions; a line number may follow.
+// functionName finds words of a text that may be function names. A line number may follow.
 var functionName = regexp.MustCompile(`[^\s,;←"“”]+`)
 
-// leastName is below how many letters a word that names a function would be chance.
+// leastName is the least length of a word that names a function. Shorter words match by chance.
 const leastName = 6
 
-// named gives the functions of a profile that the finding's own words name: its summary and subject before its notes,
-// whose chains of calls have many.
+// named returns the functions of a profile that the finding's own words name. Its summary and subject come before its
+// notes, because the chains of calls in notes name many functions.
 func (p *proof) named(rec *recording.Recording, e stacks.Event) map[string]bool {
 	prof, ok := rec.Ranked(e)
 	if !ok {
@@ -194,7 +195,7 @@ func (p *proof) named(rec *recording.Recording, e stacks.Event) map[string]bool 
 	return nil
 }
 
-// functionIn takes what a sentence adds off a function's name.
+// functionIn strips what a sentence adds to a function's name.
 func functionIn(word string, known map[string][]string) string {
 	for _, w := range []string{word, strings.TrimRight(word, ".:)"), strings.Trim(word, "().:")} {
 		if i := strings.LastIndexByte(w, ':'); i > 0 && known[w] == nil {
@@ -207,7 +208,7 @@ func functionIn(word string, known map[string][]string) string {
 	return ""
 }
 
-// shortName is how findings write a function: without the path of a Go package, and of Java with its class only.
+// shortName is a function as findings write it: without the path of a Go package, and in Java with its class only.
 func shortName(f stacks.Frame) string {
 	if f.Managed() {
 		parts := strings.Split(f.Name, ".")
@@ -245,7 +246,7 @@ func (v *view) link(proofs []proof, rec *recording.Recording) {
 	}
 }
 
-// linkRows marks the rows of tables that a finding's check read, and gives a link for each table.
+// linkRows marks the rows of tables that a finding's check read, and returns a link for each table.
 func (v *view) linkRows(p *proof, back link) []link {
 	var out []link
 	left := maxRows
@@ -270,7 +271,7 @@ func (v *view) linkRows(p *proof, back link) []link {
 	return out
 }
 
-// eventTitles name the profiles for a reader.
+// eventTitles are the titles of the profiles.
 var eventTitles = map[stacks.Event]string{
 	stacks.CPU: "CPU", stacks.Script: "CPU, scripts", stacks.HostCPU: "CPU, all processes",
 	stacks.Wall: "wall clock", stacks.Goroutine: "goroutines", stacks.OffCPU: "off-CPU",

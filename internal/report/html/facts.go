@@ -12,17 +12,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// A table is facts as they were recorded.
+// A table is a set of facts as they were recorded.
 type table struct {
 	ID, Title, About string
 	Columns          []string
 	Rows             []row
-	Left             int // rows that are in the recording only
+	Left             int // rows that are only in the recording
 }
 
 // A row is one line of a table.
 type row struct {
-	ID     string // of a row that a finding refers to
+	ID     string // of a row to which a finding refers
 	Cells  []string
 	Shows  []link // findings that refer to it
 	metric []metric.Metric
@@ -30,12 +30,12 @@ type row struct {
 	named  string // if not empty, only findings whose words have it refer to the row: a process has a hundred flags
 }
 
-// rowsPerMetric bounds what a page shows of one metric: a host of 64 CPUs has thousands of softirq counters, which are
-// in the recording.
+// rowsPerMetric bounds the rows of one metric on a page: a host of 64 CPUs has thousands of softirq counters. The
+// recording has the rest.
 const rowsPerMetric = 64
 
-// The groups of the tables, by how the metrics' names begin, in the order in which they are shown. What nothing else
-// takes is the last's.
+// The groups of the tables, by how the metrics' names begin, in the order in which they are shown. The last group
+// takes what no other takes.
 var groups = []struct {
 	id, title string
 	prefixes  []string
@@ -62,7 +62,7 @@ var groups = []struct {
 	{"host", "The host and the rest", []string{""}},
 }
 
-// tablesOf makes the tables of all that was measured. Profiles are shown as such.
+// tablesOf makes the tables of everything that was measured. Profiles are shown as profiles.
 func tablesOf(rec *recording.Recording) []table {
 	out := []table{destinations(rec), listeners(rec), settings(rec), flags(rec)}
 	shown := map[string]bool{}
@@ -94,7 +94,7 @@ func tablesOf(rec *recording.Recording) []table {
 	return slices.DeleteFunc(out, func(t table) bool { return len(t.Rows) == 0 })
 }
 
-// addMetric adds a row a series.
+// addMetric adds a row for each series.
 func (t *table) addMetric(rec *recording.Recording, m metric.Metric) {
 	var rows []row
 	switch m := m.(type) {
@@ -150,13 +150,13 @@ func ranged(s recording.GaugeSeries) string {
 
 func value(n float64, unit quantity.Unit) string { return quantity.Of("", n, unit).Text() }
 
-// states are the columns of the tables of sockets, the most telling first.
+// states are the columns of the tables of sockets, the most telling state first.
 var states = []string{
 	"ESTABLISHED", "SYN_SENT", "SYN_RECV", "TIME_WAIT", "CLOSE_WAIT", "FIN_WAIT1", "FIN_WAIT2", "LAST_ACK",
 	"CLOSING", "CLOSE",
 }
 
-// destinations has a row for each local address and destination: the most sockets of each state that were seen at once.
+// destinations has a row for each local address and destination: the most sockets of each state seen at once.
 func destinations(rec *recording.Recording) table {
 	t := table{
 		ID: "destinations", Title: "Sockets per destination",
@@ -252,7 +252,7 @@ func flags(rec *recording.Recording) table {
 	return t
 }
 
-// highest gives the greatest value of a gauge's matching series, and an empty cell where there is none.
+// highest returns the greatest value of a gauge's matching series, or an empty cell if there are none.
 func highest(rec *recording.Recording, g *metric.Gauge, match ...string) string {
 	list := rec.Gauge(g, match...)
 	if len(list) == 0 {
@@ -270,8 +270,8 @@ func highest(rec *recording.Recording, g *metric.Gauge, match ...string) string 
 
 func number(n float64) string { return quantity.Of("", n, quantity.None).Text() }
 
-// monitors are the locks that threads waited for: who held them at one moment, and for how long each class was waited
-// for.
+// monitors are the locks that threads waited for: who held them at one moment, and how long threads waited for each
+// class.
 func monitors(rec *recording.Recording) []table {
 	held := table{
 		ID: "monitors", Title: "Monitors at one moment",
@@ -323,8 +323,7 @@ func lockTimes(rec *recording.Recording) table {
 	return t
 }
 
-// caller is the innermost managed frame that is not of java.util.concurrent's own making, which tells where a thread
-// waits.
+// caller is the innermost managed frame outside of java.util.concurrent's own code. It shows where a thread waits.
 func caller(p *stacks.Profile, s stacks.Sample) string {
 	for _, f := range s.Stack {
 		if fr := p.Frames[f]; fr.Managed() && !strings.HasPrefix(fr.Name,
@@ -338,7 +337,7 @@ func caller(p *stacks.Profile, s stacks.Sample) string {
 	return ""
 }
 
-// Marked tells whether a finding refers to one of the rows.
+// Marked reports whether a finding refers to one of the rows.
 func (t table) Marked() bool {
 	return slices.ContainsFunc(t.Rows, func(r row) bool { return r.ID != "" })
 }

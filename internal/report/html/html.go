@@ -1,12 +1,13 @@
 // Package html writes the report as one file that opens from disk in any browser and loads nothing.
 //
-// All text and tables are in the page as they stand, so that it can be read, printed and searched without its program.
-// Charts and flame graphs are drawn by that program (web/, package bundle) of data that lies in the page compressed.
+// All text and tables are in the page as they stand, so that it can be read, printed and searched without its
+// program. That program (web/, package bundle) draws charts and flame graphs from data that lies in the page
+// compressed.
 //
 // Names on a host are hostile: whoever can name a thread or a process would like to run a script in an operator's
-// browser. They are escaped for their place by package page, shown with their unprintable characters as escapes, never
-// become markup in the program, and the page's content security policy allows this program and this style sheet, by
-// their hashes, and nothing else.
+// browser. Package page escapes names for their place. Unprintable characters are shown as escapes, and names never
+// become markup in the program. The page's content security policy allows this program and this style sheet, by their
+// hashes, and nothing else.
 package html
 
 import (
@@ -33,14 +34,14 @@ var (
 	pageStyle string
 )
 
-// Input is what a page is made of.
+// Input is what Write needs for a page.
 type Input struct {
 	Report    *report.Data
 	Recording *recording.Recording
 	Checks    []*check.Check // that made the report: they know what each finding was read from
 }
 
-// Write writes the page. One input gives the same bytes everywhere, with the same build of perfdoctor.
+// Write writes the page. One input yields the same bytes everywhere, with the same build of perfdoctor.
 func Write(w io.Writer, in Input) error {
 	program, err := bundle.Bundled()
 	v := newView(in)
@@ -63,8 +64,9 @@ func (v *view) page(rec *recording.Recording, program bundle.Program) ([]byte, e
 	return assemble(pageTemplate, style, program.Script, v, func(out *bytes.Buffer) error { return v.data(out, rec) })
 }
 
-// assemble puts the parts of a page together: what the template writes of names, and what is trusted or harmless by its
-// alphabet, which no template need escape: our style and program, and base64. data writes what the program draws.
+// assemble puts the parts of a page together: the template's output with its names, and parts that are trusted or
+// have a harmless alphabet, so that no template needs to escape them: our style, our program, and base64. data writes
+// what the program draws.
 func assemble(source, style, script string, v any, data func(*bytes.Buffer) error) ([]byte, error) {
 	var out bytes.Buffer
 	t := page.Must(page.Parse(source, functions))
@@ -89,7 +91,7 @@ func assemble(source, style, script string, v any, data func(*bytes.Buffer) erro
 	return out.Bytes(), nil
 }
 
-// policy allows the page's own style and program, and nothing to be loaded, sent or turned into markup.
+// policy allows the page's own style and program. It forbids to load or send anything, or to turn it into markup.
 func policy(style, script string) string {
 	p := "default-src 'none'; style-src " + hash(style) + "; base-uri 'none'; form-action 'none'"
 	if script != "" {
@@ -103,8 +105,8 @@ func hash(s string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// data writes what the program draws: the charts, and each profile by itself, so that only those looked at are
-// unpacked.
+// data writes what the program draws: the charts, and each profile separately, so that only the profiles a reader
+// opens are unpacked.
 func (v *view) data(out *bytes.Buffer, rec *recording.Recording) error {
 	charts, err := json.Marshal(v.chartData())
 	if err != nil {
@@ -146,6 +148,6 @@ func block(out *bytes.Buffer, id string, data []byte) error {
 	return nil
 }
 
-// visible makes a string harmless to look at: control characters, marks that turn the direction of text and bytes that
-// are not UTF-8 are shown as escapes. Line ends and tabs are the page's own.
+// visible makes a string harmless to look at. It shows control characters, marks that turn the direction of text and
+// bytes that are not UTF-8 as escapes. It keeps line ends and tabs, which are the page's own.
 func visible(s string) string { return report.Escape(s, "\n\t") }

@@ -17,10 +17,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// packVersion is in the header of a packed profile; web/src/unpack.ts reads this one.
+// packVersion is in the header of a packed profile; web/src/unpack.ts reads this version.
 const packVersion = 2
 
-// A header is what a packed profile says of itself; columns of numbers follow it, see [pack].
+// A header describes a packed profile. Columns of numbers follow it, see [pack].
 type header struct {
 	Version  int          `json:"version"`
 	Event    stacks.Event `json:"event"`
@@ -29,7 +29,7 @@ type header struct {
 	Interval int64        `json:"interval"`
 	Duration float64      `json:"duration"` // seconds
 	Lost     int64        `json:"lost"`
-	Bucket   float64      `json:"bucket"` // seconds that a time bucket lasts; 0 when the samples have no times
+	Bucket   float64      `json:"bucket"` // length of a time bucket in seconds; 0 if the samples have no times
 	Scale    int64        `json:"scale"`  // of the values
 	Names    []string     `json:"names"`
 	Modules  []string     `json:"modules"`
@@ -41,7 +41,7 @@ type header struct {
 	Samples  int          `json:"samples"`
 }
 
-// frameTable holds one entry a frame in each list.
+// frameTable holds one entry for each frame in each list.
 type frameTable struct {
 	Name   []int `json:"name"`
 	Module []int `json:"module"`
@@ -57,8 +57,8 @@ type threadRow struct {
 	Target bool   `json:"target"`
 }
 
-// A markRow is what of the profile shows a finding: frames wherever they are, or places, which are a stack and a depth
-// in it. Stacks are all that have such a place: a frame's other callees are not the finding's.
+// A markRow is the part of the profile that shows a finding: frames wherever they are, or places, each a stack and a
+// depth in it. Stacks are all stacks that have such a place: a frame's other callees are not the finding's.
 type markRow struct {
 	Finding int      `json:"finding"`
 	Frames  []int    `json:"frames"`
@@ -67,10 +67,10 @@ type markRow struct {
 }
 
 // pack writes a profile so that 50,000 stacks stay small and unpack fast: a length of four bytes (little endian), the
-// header as JSON, and columns of varints. Stacks are from the outermost call in, in order, so that each begins as the
-// one before it: the number of equal frames, that of new ones, and the new ones as [callCoder] has them. Samples are in
-// the order of stacks: how many stacks further, thread + 1, bucket, state, class, count, and value / scale where that
-// is not count.
+// header as JSON, and columns of varints. Stacks begin with the outermost call and are sorted, so that each shares
+// its beginning with the one before it: the number of equal frames, the number of new ones, and the new ones as
+// [callCoder] encodes them. Samples are in the order of stacks: how many stacks further, thread + 1, bucket, state,
+// class, count, and value / scale if that is not count.
 func pack(rec *recording.Recording, p *stacks.Profile, marks []profileMark) ([]byte, error) {
 	t := newStackTable(p)
 	h := t.header(rec, p)
@@ -116,10 +116,10 @@ func pack(rec *recording.Recording, p *stacks.Profile, marks []profileMark) ([]b
 	return append(out, bytes.Join(columns[:], nil)...), nil
 }
 
-// idle is the state of a thread that waits for work, beside those of [stacks.State]; web/src/tree.ts has it, too.
+// idle is the state of a thread that waits for work, in addition to [stacks.State]; web/src/tree.ts has it, too.
 const idle = 3
 
-// stateOf tells idle threads of a wall-clock profile from those that wait for something else.
+// stateOf tells idle threads of a wall-clock profile from threads that wait for something else.
 func stateOf(rec *recording.Recording, p *stacks.Profile) func(stacks.Sample) int64 {
 	if p.Event != stacks.Wall && p.Event != stacks.Goroutine {
 		return func(s stacks.Sample) int64 { return int64(s.State) }
@@ -133,16 +133,16 @@ func stateOf(rec *recording.Recording, p *stacks.Profile) func(stacks.Sample) in
 	}
 }
 
-// A callCoder writes a call by its place among the callees of its caller, the one called last first: most functions
-// call few others, so that nearly all places are small, and compress to a bit or two. Frames are numbered in the order
-// in which they come.
+// A callCoder encodes a call by its place among the callees of its caller, the one called last first. Most functions
+// call few others, so nearly all places are small and compress to a bit or two. Frames are numbered in the order of
+// their first use.
 type callCoder struct {
-	callees [][]int // by caller; the last for those that nobody calls
-	known   int     // frames that came
+	callees [][]int // by caller; the last is for frames that nobody calls
+	known   int     // frames seen so far
 }
 
-// code gives the place of a stack's i-th call among the callees of the one before, from 1. It is 0 for one that is new
-// there: frame then is its number + 1, or 0 for the next frame that never came before.
+// code returns the place of a stack's i-th call among the callees of the call before it, from 1. It is 0 for a new
+// callee: frame then is its number + 1, or 0 for the next frame that was never seen before.
 func (c *callCoder) code(stack []int, i int) (place, frame int) {
 	caller, f := len(c.callees)-1, stack[i]
 	if i > 0 {
@@ -218,7 +218,7 @@ func newStackTable(p *stacks.Profile) *stackTable {
 	return t
 }
 
-// number numbers the frames in the order in which the stacks bring them, for [callCoder].
+// number numbers the frames in the order in which the stacks use them, for [callCoder].
 func (t *stackTable) number() {
 	for f := range t.frame {
 		t.frame[f] = -1
@@ -280,8 +280,8 @@ func (t *stackTable) header(rec *recording.Recording, p *stacks.Profile) header 
 	return h
 }
 
-// threadsOf gives each thread its pool: the one the runtime tells, else its name without the number. In a profile of
-// the whole host a thread's id is its process's, and it is the target's or not.
+// threadsOf returns each thread with its pool: the pool that the runtime reports, else the thread's name without its
+// number. In a profile of the whole host a thread's id is its process's, and the thread belongs to the target or not.
 func threadsOf(rec *recording.Recording, p *stacks.Profile) []threadRow {
 	pools := map[string]string{}
 	for _, s := range rec.Info(metric.JVMThread) {
@@ -303,7 +303,7 @@ func threadsOf(rec *recording.Recording, p *stacks.Profile) []threadRow {
 	return out
 }
 
-// bucketLength is of a millisecond at least: the page counts buckets in 32 bits.
+// bucketLength is at least a millisecond: the page counts buckets in 32 bits.
 func bucketLength(p *stacks.Profile) time.Duration {
 	if p.Bucket == 0 {
 		return 0
@@ -311,7 +311,7 @@ func bucketLength(p *stacks.Profile) time.Duration {
 	return max(p.Bucket, time.Millisecond)
 }
 
-// bucketOf gives the number of the time bucket that begins at a time.
+// bucketOf returns the number of the time bucket that begins at a time.
 func bucketOf(at time.Duration, length float64) int64 {
 	if length <= 0 {
 		return 0
@@ -319,7 +319,8 @@ func bucketOf(at time.Duration, length float64) int64 {
 	return int64(at.Seconds()/length + 0.5)
 }
 
-// scaleOf gives what all values are multiples of, 0 where each is its count times the interval and need not be written.
+// scaleOf returns the factor of all values. It is 0 if each value is its count times the interval and need not be
+// written.
 func scaleOf(p *stacks.Profile) int64 {
 	derived, multiples := p.Interval > 0, p.Interval > 0
 	for _, s := range p.Samples {
@@ -354,7 +355,7 @@ type place struct {
 // maxPlaces bounds the places of one finding in one profile: a reader looks at the widest, and the file stays small.
 const maxPlaces = 2000
 
-// marks turns what findings point at into numbers of the packed profile. Places with the same calls outside are one.
+// marks turns what findings point at into numbers of the packed profile. It merges places with the same outer calls.
 func (t *stackTable) marks(list []profileMark) []markRow {
 	out := []markRow{}
 	for _, m := range list {
@@ -380,7 +381,7 @@ func (t *stackTable) marks(list []profileMark) []markRow {
 	return out
 }
 
-// frameMarks adds the frames that are meant by their names.
+// frameMarks adds the frames that are marked by their names.
 func frameMarks(h *header, list []profileMark) {
 	for i, m := range list {
 		for f, name := range h.Frames.Name {
@@ -391,7 +392,7 @@ func frameMarks(h *header, list []profileMark) {
 	}
 }
 
-// compressed is gzip at its best: the browser's DecompressionStream reads it.
+// compressed returns data as gzip at its best level: the browser's DecompressionStream reads it.
 func compressed(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

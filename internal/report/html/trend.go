@@ -83,7 +83,7 @@ const (
 	curveBorder             = 3
 )
 
-// curve gives the path from value to value, with gaps where none is known. It begins at zero, so that a change of a
+// curve returns the path from value to value, with gaps for unknown ones. It begins at zero, so that a change of a
 // hundredth looks like one.
 func curve(values []float64) string {
 	most := 0.0
@@ -106,7 +106,7 @@ func curve(values []float64) string {
 		}
 		fmt.Fprintf(&b, "%c%.1f %.1f", pen, x, y)
 		if pen == 'M' {
-			b.WriteString("h.1") // a point that stands alone is seen
+			b.WriteString("h.1") // makes a point that stands alone visible
 		}
 		pen = 'L'
 	}

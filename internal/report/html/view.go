@@ -45,12 +45,12 @@ type findingView struct {
 	Causes   *findingView // what it is a consequence of
 }
 
-// chartView is a chart with what is told of it without drawing.
+// chartView is a chart with the facts that need no drawing.
 type chartView struct {
 	ID, Title, About string
 	Lines            []lineView
 	Shows            []link // findings that it proves
-	Marked           []int  // lines that are of these findings' subjects
+	Marked           []int  // lines that show these findings' subjects
 }
 
 // lineView is a line in numbers.
@@ -100,13 +100,13 @@ func newView(in Input) *view {
 	return v
 }
 
-// A keyMean is that of a key number over the window.
+// A keyMean is the mean of a key number over the window.
 type keyMean struct{ Label, Text string }
 
-// mostMeans and the five resources are the twenty lines that are shown of all that was measured: the rest is folded.
+// mostMeans and the five resources are the twenty lines shown of everything that was measured: the rest is folded.
 const mostMeans = 15
 
-// meansOf gives the first key numbers that are more than as good as none; they come in the order in which they matter.
+// meansOf returns the first key numbers above their floor. They come in the order of their importance.
 func meansOf(d *report.Data) (out []keyMean) {
 	for i := range d.Numbers {
 		n := &d.Numbers[i]
@@ -117,7 +117,7 @@ func meansOf(d *report.Data) (out []keyMean) {
 	return out
 }
 
-// More tells whether there are findings beside the one that is the verdict.
+// More reports whether there are findings beside the verdict's.
 func (v *view) More() bool {
 	return len(v.Findings) > 1 || len(v.Findings) == 1 && v.Verdict.Result != report.Bottleneck
 }
@@ -174,7 +174,7 @@ func viewOf(c chart) *chartView {
 	return v
 }
 
-// chartData is what the program draws of: web/src/data.ts has the same types.
+// chartData is what the program draws; web/src/data.ts has the same types.
 type chartData struct {
 	Duration float64        `json:"duration"`
 	Charts   []plotData     `json:"charts"`
@@ -194,7 +194,7 @@ type plotLine struct {
 	Label  string     `json:"label"`
 	Limit  bool       `json:"limit"`
 	Marked bool       `json:"marked"`
-	Values []*float64 `json:"values"` // one a time; null where there is none
+	Values []*float64 `json:"values"` // one for each time; null if there is none
 }
 
 type findingLabel struct {
@@ -214,8 +214,7 @@ func (v *view) chartData() chartData {
 	return d
 }
 
-// plotOf brings the lines to one list of times, to the millisecond, which is what samples of one moment differ by at
-// most.
+// plotOf brings the lines to one list of times, rounded to a millisecond: samples of one moment differ by no more.
 func plotOf(c chart, marked []int) plotData {
 	ms := func(p recording.Point) int64 { return p.At.Milliseconds() }
 	var times []int64

@@ -17,13 +17,13 @@ type Suite struct {
 	Cases   []Case
 }
 
-// A Fact is said of a whole suite.
+// A Fact is about a whole suite.
 type Fact struct {
 	Name  string `xml:"name,attr"`
 	Value string `xml:"value,attr"`
 }
 
-// A Case has at most one of Failure, Error and Skipped; without any it passed.
+// A Case has at most one of Failure, Error and Skipped; a case without any of them passed.
 type Case struct {
 	Class   string   `xml:"classname,attr"`
 	Name    string   `xml:"name,attr"`
@@ -40,7 +40,7 @@ type Message struct {
 	Body string `xml:",chardata"`
 }
 
-// file is the shape of the XML. Counts are of cases.
+// file is the shape of the XML. Counts are numbers of cases.
 type (
 	file struct {
 		XMLName  xml.Name `xml:"testsuites"`
@@ -65,8 +65,8 @@ type (
 	}
 )
 
-// Write writes the suites as one document. Characters that XML has no place for, such as escape sequences of a
-// terminal, become U+FFFD; who needs to see them must have replaced them before.
+// Write writes the suites as one document. Characters that XML cannot hold, such as escape sequences of a terminal,
+// become U+FFFD. A caller that needs them visible must replace them first.
 func Write(w io.Writer, suites []Suite) error {
 	var doc file
 	for _, s := range suites {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// builtins are what every template may call. They mean what they do in text/template, but or and eq take two values.
+// builtins are the functions that every template may call. They mean the same as in text/template, but or and eq take
+// two values.
 func builtins() Funcs {
 	return Funcs{
 		"eq": equal, "not": func(v any) bool { return !truth(reflect.ValueOf(v)) }, "or": either, "len": length,
@@ -14,7 +15,7 @@ func builtins() Funcs {
 	}
 }
 
-// equal compares strings, whole numbers and truths, whatever they are called.
+// equal compares strings, whole numbers and truths, whatever their types are called.
 func equal(a, b any) bool {
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
 	return x.IsValid() && y.IsValid() && x.Comparable() && x.CanConvert(y.Type()) && x.Kind() == y.Kind() &&
@@ -28,7 +29,7 @@ func either(a, b any) any {
 	return b
 }
 
-// length of what has none is -1: a template that asks is wrong.
+// length returns -1 for a value that has no length: a template that asks for it is wrong.
 func length(v any) int {
 	switch x := reflect.ValueOf(v); x.Kind() {
 	case reflect.Slice, reflect.String, reflect.Map:
@@ -38,7 +39,7 @@ func length(v any) int {
 	}
 }
 
-// element is nil where there is none.
+// element returns nil if there is no such element.
 func element(list any, i int) any {
 	if x := reflect.ValueOf(list); x.Kind() == reflect.Slice && i >= 0 && i < x.Len() {
 		return x.Index(i).Interface()
@@ -46,7 +47,8 @@ func element(list any, i int) any {
 	return nil
 }
 
-// href lets an address be a place in this page or a path of this server, and nothing that names a program or a host.
+// href accepts an address that is a place in this page or a path of this server, but none that names a program or a
+// host.
 func href(address string) string {
 	if strings.HasPrefix(address, "#") || strings.HasPrefix(address, "/") && !strings.HasPrefix(address, "//") {
 		return address

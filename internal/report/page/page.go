@@ -1,10 +1,11 @@
-// Package page fills the HTML templates of reports and of the exporter's pages. It knows the part of html/template that
-// they use and calls no method: what text/template calls is looked for by name, so that Go's linker has to keep every
+// Package page fills the HTML templates of reports and of the exporter's pages. It knows the part of html/template
+// that they use, and it calls no methods. text/template looks methods up by name, so Go's linker has to keep every
 // method of every type of the program, which is a seventh of it (docs/decisions/0076-pages-without-methods.md).
 //
 // It escapes for text and for quoted attributes, and knows no other place. A template must not have an action in a
-// script, a style sheet, an attribute without quotes, or one whose value is a program; an address goes through href.
-// The tests of each template compare it with html/template, byte by byte, with hostile names in every place.
+// script, a style sheet, an attribute without quotes, or an attribute whose value is a program; an address goes
+// through href. The tests of each template compare it with html/template, byte by byte, with hostile names in every
+// place.
 package page
 
 import (
@@ -17,10 +18,11 @@ import (
 	"text/template/parse"
 )
 
-// Funcs are what a template may call by name, beside eq, not, or, len, index, printf and href. Each gives one value.
+// Funcs are the functions that a template may call by name, beside eq, not, or, len, index, printf and href. Each
+// returns one value.
 type Funcs map[string]any
 
-// Trusted is markup or a style sheet of our own, which is written as it stands.
+// Trusted is our own markup or style sheet, which is written as it stands.
 type Trusted string
 
 // A Template is a parsed file of definitions.
@@ -29,7 +31,7 @@ type Template struct {
 	funcs Funcs
 }
 
-// Parse reads a template. What stands outside of definitions has the name "page".
+// Parse reads a template. Text outside of definitions has the name "page".
 func Parse(text string, funcs Funcs) (*Template, error) {
 	all := builtins()
 	maps.Copy(all, funcs)
@@ -45,7 +47,7 @@ func Must(t *Template, err error) *Template {
 	return t
 }
 
-// Text fills a definition. What is wrong between template and data is an error with the place in the template.
+// Text fills a definition. A mismatch between template and data is an error with the place in the template.
 func (t *Template) Text(name string, data any) (string, error) {
 	var out bytes.Buffer
 	err := t.fill(&out, name, reflect.ValueOf(data), 0)
@@ -121,7 +123,7 @@ func (f *filler) list(dot reflect.Value, list *parse.ListNode) error {
 	return nil
 }
 
-// branch is an if or a with, whose variables end with it.
+// branch is an if or a with; the scope of its variables ends with it.
 func (f *filler) branch(dot reflect.Value, n *parse.BranchNode) error {
 	defer f.forget(len(f.vars))
 	v, err := f.pipe(dot, n.Pipe)
@@ -162,7 +164,7 @@ func (f *filler) each(dot reflect.Value, n *parse.RangeNode) error {
 	return nil
 }
 
-// declare gives a range's variables their values: its last is the element, and one before it the place.
+// declare sets a range's variables: the last is the element, and one before it the place.
 func (f *filler) declare(decl []*parse.VariableNode, values ...reflect.Value) {
 	for i, d := range decl {
 		f.vars = append(f.vars, variable{d.Ident[0], values[len(values)-len(decl)+i]})
@@ -209,7 +211,7 @@ func (f *filler) command(dot reflect.Value, c *parse.CommandNode) (reflect.Value
 	return v, nil
 }
 
-// operand evaluates what can stand as an argument.
+// operand evaluates a node that can be an argument.
 func (f *filler) operand(dot reflect.Value, n parse.Node) (reflect.Value, error) {
 	switch n := n.(type) {
 	case *parse.DotNode:
@@ -263,7 +265,7 @@ func fields(v reflect.Value, path []string) (reflect.Value, error) {
 	return v, nil
 }
 
-// indirect follows pointers and interfaces; nil ends it with a value that is not valid.
+// indirect follows pointers and interfaces. For nil it returns a value that is not valid.
 func indirect(v reflect.Value) reflect.Value {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		v = v.Elem()
@@ -271,7 +273,7 @@ func indirect(v reflect.Value) reflect.Value {
 	return v
 }
 
-// truth tells what is not empty, as text/template does.
+// truth reports whether a value is not empty, as in text/template.
 func truth(v reflect.Value) bool {
 	if v.Kind() == reflect.Interface {
 		v = v.Elem()
@@ -288,8 +290,8 @@ func truth(v reflect.Value) bool {
 	}
 }
 
-// call calls a function. Its arguments must be of its parameters' types: our own functions and templates disagree in
-// a test, and not because of what a target named itself.
+// call calls a function. Its arguments must have its parameters' types: our own functions and templates can disagree
+// only in a test, and not because of what a target named itself.
 func (f *filler) call(name string, args []reflect.Value) (reflect.Value, error) {
 	fn, ok := f.funcs[name]
 	v := reflect.ValueOf(fn)
@@ -307,7 +309,7 @@ func (f *filler) call(name string, args []reflect.Value) (reflect.Value, error) 
 	return v.Call(args)[0], nil
 }
 
-// fitting gives an argument as its parameter wants it: itself, what it points to, or where it is.
+// fitting returns an argument as its parameter wants it: the value itself, what it points to, or its address.
 func fitting(a reflect.Value, to reflect.Type) (reflect.Value, bool) {
 	if a.IsValid() && !a.Type().AssignableTo(to) {
 		if a.CanAddr() && a.Addr().Type().AssignableTo(to) {
@@ -332,7 +334,7 @@ var escaper = strings.NewReplacer(
 
 func (f *filler) write(v reflect.Value) {
 	if !v.IsValid() {
-		return // nil says nothing
+		return // nil prints nothing
 	}
 	switch v := v.Interface().(type) {
 	case Trusted:

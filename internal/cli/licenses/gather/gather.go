@@ -20,13 +20,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/cli/licenses"
 )
 
-// program is what the licences are of.
+// program is the package whose licences are gathered.
 const program = "github.com/perfdoctor/perfdoctor/cmd/perfdoctor"
 
-// licenceFile are the names under which a Go module has what its licence asks to be shown.
+// licenceFile matches the file names under which a Go module keeps what its licence asks to be shown.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|authors)([.-].*)?$`)
 
-// goPackage is what `go list -json` says of a package, as far as it is read here.
+// goPackage is the part of `go list -json`'s output that is used here.
 type goPackage struct {
 	Dir    string
 	Module *struct {
@@ -35,8 +35,8 @@ type goPackage struct {
 	}
 }
 
-// gather gives the licence texts of the modules in the program, of any architecture it is built for, and of Go itself,
-// as a txtar file with one entry a module.
+// gather returns the licence texts of the modules in the program, for every architecture it is built for, and of Go
+// itself, as a txtar file with one entry per module.
 func gather(ctx context.Context) (*txtar.Archive, error) {
 	var list []goPackage
 	for _, arch := range []string{"amd64", "arm64"} {
@@ -69,7 +69,7 @@ func gather(ctx context.Context) (*txtar.Archive, error) {
 func goRoot(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
-		return runtime.Version() // a directory that does not exist: the reader of it says so
+		return runtime.Version() // a directory that does not exist: whoever reads it says so
 	}
 	return strings.TrimSpace(string(out))
 }
@@ -96,8 +96,8 @@ func packages(ctx context.Context, arch string) ([]goPackage, error) {
 	}
 }
 
-// licenceFiles gives the licence files in the directories of the packages and above, to the root of each module: a
-// module may hold a package under a licence of its own.
+// licenceFiles returns the licence files in the directories of the packages and above, up to the root of each module:
+// a module may hold a package under its own licence.
 func licenceFiles(list []goPackage) map[string][]string {
 	files := map[string][]string{}
 	for _, p := range list {
@@ -120,7 +120,7 @@ func licenceFiles(list []goPackage) map[string][]string {
 func licencesIn(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // the module then has no licence, which is said
+		return nil // the module then has no licence, and that is reported
 	}
 	var out []string
 	for _, e := range entries {

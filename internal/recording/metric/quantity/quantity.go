@@ -1,7 +1,7 @@
 // Package quantity holds numbers that carry their unit and show how they were computed.
 //
-// A finding is believed when its arithmetic can be repeated on paper: "28232 ports / 60 s = 470.5 connections/s". A
-// [Value] therefore remembers the operation that made it, prints it, and refuses to be compared with a value of another
+// A finding is believed if its arithmetic can be repeated on paper: "28232 ports / 60 s = 470.5 connections/s". A
+// [Value] therefore remembers the operation that made it, prints it, and refuses a comparison with a value of another
 // unit.
 package quantity
 
@@ -17,7 +17,7 @@ import (
 // as text.
 type Unit string
 
-// The units that more than one rule uses. A rule may name a further one where that reads better; only equality matters.
+// The units that more than one rule uses. A rule may name another one if that reads better; only equality matters.
 const (
 	Ratio       Unit = "ratio" // a share of one; printed as a percentage
 	Seconds     Unit = "s"
@@ -41,8 +41,8 @@ const (
 	None        Unit = "" // an identifier or a mode, such as the value of tcp_tw_reuse
 )
 
-// Per gives the unit of u divided by v: the same unit gives [Ratio], entries per entries/s are seconds (a time until
-// full), and B/s per packets/s are B/packets.
+// Per returns the unit of u divided by v: the same unit yields [Ratio], entries per entries/s are seconds (a time
+// until full), and B/s per packets/s are B/packets.
 func (u Unit) Per(v Unit) Unit {
 	num, den, isRate := v.rate()
 	unum, uden, uIsRate := u.rate()
@@ -101,35 +101,35 @@ type Value struct {
 	work  string // "28232 ports / 60 s"; empty for a number that was read, not computed
 }
 
-// Of is a number as it was read or declared. The label says what it is ("TIME_WAIT sockets to 10.0.0.5:443").
+// Of returns a number as it was read or declared. The label says what it is ("TIME_WAIT sockets to 10.0.0.5:443").
 func Of(label string, n float64, unit Unit) Value { return Value{label: label, n: n, unit: unit} }
 
-// Number gives the bare number, in the value's unit.
+// Number returns the bare number, in the value's unit.
 func (v Value) Number() float64 { return v.n }
 
-// Unit gives the value's unit.
+// Unit returns the value's unit.
 func (v Value) Unit() Unit { return v.unit }
 
-// Label gives what the value is.
+// Label returns what the value is.
 func (v Value) Label() string { return v.label }
 
-// Work gives the operation that made the value, without its result; empty when it was read.
+// Work returns the operation that made the value, without its result. It is empty if the value was read.
 func (v Value) Work() string { return v.work }
 
-// Named gives the same value under another label; the arithmetic is kept.
+// Named returns the same value under another label and keeps the arithmetic.
 func (v Value) Named(format string, args ...any) Value {
 	v.label = fmt.Sprintf(format, args...)
 	return v
 }
 
-// As gives the value in another unit that stands for the same count, such as ports that are each one connection. It
+// As returns the value in another unit that stands for the same count, such as ports that are each one connection. It
 // does not convert: use [Value.Times] for that.
 func (v Value) As(unit Unit) Value {
 	v.unit = unit
 	return v
 }
 
-// Per divides: ports per seconds are ports/s, seconds per seconds are a ratio. Dividing by zero gives NaN, which no
+// Per divides: ports per seconds are ports/s, seconds per seconds are a ratio. Dividing by zero returns NaN, which no
 // comparison accepts, so a rule must test for an empty denominator first.
 func (v Value) Per(w Value) Value {
 	n := math.NaN()
@@ -156,7 +156,7 @@ func (v Value) Minus(w Value) Value {
 	return Value{n: v.n - w.n, unit: v.unit, work: v.Text() + " − " + w.Text()}
 }
 
-// AtLeast reports v >= w. It panics when the units differ or a side is NaN: neither may ever read as "fine".
+// AtLeast reports v >= w. It panics if the units differ or a side is NaN: neither may ever read as "fine".
 func (v Value) AtLeast(w Value) bool {
 	v.mustCompare(w)
 	return v.n >= w.n
@@ -185,7 +185,7 @@ func (v Value) mustCompare(w Value) {
 	}
 }
 
-// Text gives the number with its unit: "470.5 connections/s", "99 %", "12 ms", "4.0 MiB".
+// Text returns the number with its unit: "470.5 connections/s", "99 %", "12 ms", "4.0 MiB".
 func (v Value) Text() string {
 	if math.IsNaN(v.n) {
 		return "unknown"
@@ -205,7 +205,7 @@ func (v Value) Text() string {
 	return number(v.n) + " " + counted(v.n, v.unit)
 }
 
-// counted gives the unit as it is said of one thing or of several: 1 port, 1 connection/s, 2 ports.
+// counted returns the unit for one thing or for several: 1 port, 1 connection/s, 2 ports.
 func counted(n float64, unit Unit) string {
 	if number(n) != "1" {
 		return string(unit)
@@ -225,7 +225,7 @@ func counted(n float64, unit Unit) string {
 	return thing
 }
 
-// String gives the whole line: "ceiling: 28232 ports / 60 s = 470.5 connections/s".
+// String returns the whole line: "ceiling: 28232 ports / 60 s = 470.5 connections/s".
 func (v Value) String() string {
 	s := v.Text()
 	if v.work != "" {
@@ -240,7 +240,7 @@ func (v Value) String() string {
 // jsonValue is the documented JSON shape of a Value (docs/report-schema.md).
 type jsonValue struct {
 	Label string   `json:"label"`
-	Value *float64 `json:"value"` // null when not a number
+	Value *float64 `json:"value"` // null if it is not a number
 	Unit  Unit     `json:"unit"`
 	Text  string   `json:"text"`
 	Work  string   `json:"arithmetic,omitempty"`
@@ -258,7 +258,7 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// percent keeps a decimal below ten, where a whole number would hide the difference from a threshold.
+// percent keeps a decimal below ten: a whole number would hide the difference from a threshold.
 func percent(n float64) string {
 	p := n*100 + 0 // see number
 	switch {
@@ -290,13 +290,13 @@ func bytes(n float64) string {
 	return number(n) + " " + units[i]
 }
 
-// leastNumber is from where on a number has digits; below it they would be those of its exponent.
+// leastNumber is the least number that prints with digits; a smaller one would print an exponent.
 const leastNumber = 0.0001
 
-// number prints whole numbers whole and others with about four significant digits, which is more than any sample here
+// number prints whole numbers whole and others with about four significant digits, more than any sample here
 // deserves.
 func number(n float64) string {
-	n += 0 // minus zero reads as a fall
+	n += 0 // minus zero would read as a fall
 	a := math.Abs(n)
 	switch {
 	case n == math.Trunc(n) && a < 1e15:
