@@ -532,7 +532,7 @@ int set_state(u64 *ctx)
 			c->at_fin = tp->data_segs_out;
 		return 0;
 	}
-	// The other changes of state tell nothing.
+	// Other changes of state do not matter.
 	if (to != CLOSE && to != ESTABLISHED && to != SYN_SENT)
 		return 0;
 	if (from == LISTEN)

@@ -168,7 +168,7 @@ func (e *exchanges) appendExchanges(a *recording.Appender) error {
 	return e.set.countRuns(runs, bpf.ExchangesProgArrive)
 }
 
-// timerSlot is the length of the slots of time in which timed waits are noted to end (SLOT_SHIFT in exchanges.bpf.c).
+// timerSlot is the length of a slot of time in which ended timed waits are noted (SLOT_SHIFT in exchanges.bpf.c).
 const timerSlot = (1 << 20) * time.Nanosecond
 
 // exchangeBuckets is the number of buckets in use (BUCKETS in exchanges.bpf.c).

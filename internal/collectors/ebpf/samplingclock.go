@@ -23,7 +23,7 @@ const (
 	periodSpread = 0.1
 )
 
-// meanPeriod is that of sampleRate.
+// meanPeriod is the period of sampleRate.
 const meanPeriod = time.Second / sampleRate
 
 // samplingClock runs a program at each tick of a clock per CPU, which does not tick for the idle task.

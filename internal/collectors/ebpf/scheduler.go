@@ -213,7 +213,7 @@ func targetNetNS(env collect.Env) (uint32, error) {
 	return uint32(netns.Inode), nil
 }
 
-// setTargets tells programs the processes they are about.
+// setTargets tells programs which processes to follow.
 func setTargets(spec *cilium.CollectionSpec, members []host.Process) error {
 	if len(members) == 1 {
 		if err := spec.Variables[bpf.SchedulerVarOnlyTgid].Set(uint32(members[0].PID)); err != nil {

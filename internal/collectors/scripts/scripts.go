@@ -26,7 +26,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// pace is that of the passes: one takes 0.1 ms for one busy thread, so that a single one is sampled 100 times a
+// pace is the pace of the passes: one takes 0.1 ms for one busy thread, so that a single one is sampled 100 times a
 // second.
 var pace = collect.Passes{Share: 0.01, Least: 10 * time.Millisecond, Longest: 2 * time.Second}
 

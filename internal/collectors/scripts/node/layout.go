@@ -12,7 +12,7 @@ import (
 const (
 	// mark begins the name of each number that V8 exports.
 	mark = "v8dbg_"
-	// firstName is one that all versions have.
+	// firstName is a name that all versions have.
 	firstName = mark + "off_fp_function"
 	// versionMark begins the names of the three parts of V8's version (src/utils/version.h).
 	versionMark = "_ZN2v88internal7Version"

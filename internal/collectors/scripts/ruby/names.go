@@ -30,7 +30,7 @@ func (p *Process) coreMethod(environment uint64) string {
 	return name
 }
 
-// Names of methods are numbers (ID in symbol.h): those of operators as they are, others with a kind in the lowest bits.
+// The name of a method is a number (ID in symbol.h): an operator's as it is, any other with a kind in the lowest bits.
 // Their texts are in arrays of 512 pairs, text and symbol (ID_ENTRY_UNIT in symbol.c).
 const (
 	lastOperator = 170 // tLAST_OP_ID in id.h

@@ -148,7 +148,7 @@ type layout struct {
 	textHasSize bool   // the size of a short string is where that of a long one is, and not among the flags
 }
 
-// layoutOf gives the layout of Ruby 3.minor. A frame gained jit_return in 3.1 and lost bp in 3.3; a thread got nt in
+// layoutOf returns the layout of Ruby 3.minor. A frame gained jit_return in 3.1 and lost bp in 3.3; a thread got nt in
 // 3.2, when what is before the lines of a body and the size of a short string moved; a line gained node_id in 3.1.
 func layoutOf(minor int) layout {
 	l := layout{frame: 64, thread: 48, native: 40, lines: 112, line: 12, text: 24, textHasSize: true}
