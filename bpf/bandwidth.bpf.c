@@ -1,12 +1,12 @@
 //go:build ignore
 
-// The CPU limits of all control groups below one, and what came of them: what cpu.stat, cpu.max and, of v1,
-// cpu.cfs_quota_us and cpu.cfs_period_us of each group tell, in one pass over those that have a limit.
+// The CPU limits of all control groups below one, and what came of them: what cpu.stat, cpu.max and, in v1,
+// cpu.cfs_quota_us and cpu.cfs_period_us of each group say, in one pass over the groups that have a limit.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");
 
-// How many there are of each is as in struct cfs_bandwidth (kernel/sched/sched.h). Times are in nanoseconds.
+// The counts have the widths of struct cfs_bandwidth (kernel/sched/sched.h). Times are in nanoseconds.
 struct limit {
 	u64 id; // the inode of the group's directory
 	u64 quota;
@@ -17,7 +17,7 @@ struct limit {
 	u32 throttled;
 };
 
-// What no map holds is in the object's types only if a variable has the type.
+// A type that no map holds is among the object's types only if a variable has it.
 struct limit *limit_type __attribute__((unused));
 
 // RUNTIME_INF (kernel/sched/sched.h): no limit.

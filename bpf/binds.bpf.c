@@ -4,8 +4,8 @@
 // IP_BIND_ADDRESS_NO_PORT. The port is then chosen without knowing the destination, from one pool for all of them
 // (net/ipv4/inet_connection_sock.c, inet_csk_get_port).
 //
-// The kernel calls these programs in bind() alone, before a port is chosen and after one was found. A tracepoint of the
-// system call would slow every system call of the host down (measured: by 51 ns). They let each bind() pass.
+// The kernel calls these programs only in bind(), before a port is chosen and after one was found. A tracepoint of the
+// system call would slow down every system call of the host (measured: by 51 ns). They let each bind() pass.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");
@@ -24,7 +24,7 @@ struct asker {
 struct asked {
 	u64 asked;
 	u64 found;
-	u64 search_ns; // of those that found one
+	u64 search_ns; // of the searches that found one
 	u8 comm[16];
 };
 
@@ -50,7 +50,7 @@ struct {
 
 LOST(1)
 
-// The context of the programs, include/uapi/linux/bpf.h: it has this layout on every kernel.
+// The context of the programs (include/uapi/linux/bpf.h). It has this layout on every kernel.
 struct bpf_sock_addr {
 	u32 user_family;
 	u32 user_ip4;
@@ -64,10 +64,10 @@ struct bpf_sock_addr {
 	void *sk __attribute__((aligned(8)));
 };
 
-// From Linux 6.6 on a bit of inet_flags, the 18th of include/net/inet_sock.h.
+// From Linux 6.6 on this is a bit of inet_flags, the 18th of include/net/inet_sock.h.
 #define BIND_ADDRESS_NO_PORT 18
 
-// port_later tells that bind() is not to choose a port.
+// port_later reports whether bind() is not to choose a port.
 static inline bool port_later(const struct tcp_sock *tp)
 {
 	const struct inet_sock *inet = &tp->inet_conn.icsk_inet;
@@ -96,7 +96,7 @@ static inline u32 current_pid(u64 task)
 {
 	u32 pid = 0;
 
-	// bpf_get_current_pid_tgid is not for this type of program before Linux 6.10.
+	// Before Linux 6.10 this type of program may not call bpf_get_current_pid_tgid.
 	read_kernel(&pid, sizeof(pid), &((struct task_struct *)task)->tgid);
 	return pid;
 }

@@ -3,8 +3,8 @@
 // Who connects where, how it ends, and how long it takes: TCP connections per network namespace, destination and
 // process.
 //
-// All of it comes from changes of a socket's state and from repeated and reset segments: nothing runs per packet, and
-// no tracepoint of system calls is used, as one would slow every system call of the host down.
+// All of it comes from changes of a socket's state and from retransmitted and reset segments. Nothing runs per packet,
+// and no tracepoint of system calls is used, since one would slow down every system call of the host.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");
@@ -25,9 +25,9 @@ const volatile u32 only_netns = 0;
 // this host. They are counted as they are accepted in any case, and what they answered when they end (see served).
 const volatile bool server_ends = 0;
 
-// A flow is what numbers are added up for. A client's endpoint is the destination, a server's its own listening address
-// and port. IPv4 addresses are mapped (::ffff:a.b.c.d). A flow of unknown side has neither endpoint nor pid: its
-// connections were there before.
+// Numbers are added up by flow. A client's endpoint is the destination, a server's its own listening address and port.
+// IPv4 addresses are mapped (::ffff:a.b.c.d). A flow of unknown side has neither endpoint nor pid: its connections
+// were there before.
 struct flow {
 	u32 addr[4];
 	u32 netns;
@@ -40,36 +40,36 @@ struct flow {
 // Buckets of times: the first is below 16 µs, each next one four times as wide, the last has the rest (from 67 s).
 #define BUCKETS 13
 
-// What can be had by adding up others is not counted: established connections are those of the buckets. Those that
-// every connection changes are side by side, in few lines of the cache.
+// Sums of other counts are not counted: the established connections are the sum of the buckets. Counts that every
+// connection changes are side by side, in few cache lines.
 struct totals {
 	u64 attempts;
 	u64 connect_ns;
-	u64 searches; // for a local port: connects, successful or not, of which the time until the SYN was sent is known
+	u64 searches; // for a local port: connects, successful or not, with a known time until the SYN was sent
 	u64 search_ns;
 	u64 search_max_ns;
 	u64 closed_local; // this side closed first
 	u64 closed_peer;
 	u64 life_ns;
-	u64 bytes_sent; // by connections that have ended, as are the next two
+	u64 bytes_sent; // by connections that have ended, as are the next two counts
 	u64 bytes_received;
 	u64 turns; // requests at most: the lesser of a connection's data segments sent and received
 	u64 turned_away; // by the server, without an exchange (see turned_away)
 	u64 few_exchanges; // ended by the server after GREETING at most, quickly
-	u64 given_up; // by the client, which had waited for an answer (see gave_up)
+	u64 given_up; // by a client that had waited for an answer (see gave_up)
 	u64 given_up_ns; // for so long
 	u64 resets_open; // by either side, while a request had no answer (see reset_open)
 	u64 connect_buckets[BUCKETS];
 	u64 life_buckets[BUCKETS];
 	u64 closed_both;
 	u64 closed_reset; // neither: reset or aborted
-	u64 unavailable; // failed before anything was sent: no local port (EADDRNOTAVAIL)
+	u64 unavailable; // failed before anything was sent: no local port was free (EADDRNOTAVAIL)
 	u64 refused;
 	u64 timed_out;
 	u64 unreachable;
 	u64 failed; // in other ways: the program gave up
-	u64 bound;  // attempts whose local port bind() had taken: it was asked for port 0, without IP_BIND_ADDRESS_NO_PORT
-	u64 syn_retransmits; // of all connections, as are those below
+	u64 bound;  // attempts whose local port bind() had chosen: for port 0, without IP_BIND_ADDRESS_NO_PORT
+	u64 syn_retransmits; // of all connections, as are the counts below
 	u64 retransmits;
 	u64 resets_received;
 	u64 resets_sent;
@@ -78,16 +78,16 @@ struct totals {
 
 struct connection {
 	u64 began;
-	u64 established; // 0: not yet
-	u32 row; // NO_ROW: this socket has none under way
-	u32 server; // 1: it was accepted
+	u64 established; // 0: not established yet
+	u32 row; // NO_ROW: this socket has no connection under way
+	u32 server; // 1: the connection was accepted
 	u64 at_fin; // data_segs_out when the peer closed
 };
 
 #define NO_ROW (~0U)
 #define FLOWS 4096
 
-// The row of a flow's totals. They are looked up once a connection, which has the row from then on.
+// The row of a flow's totals. It is looked up once per connection, which keeps the row from then on.
 struct {
 	NUMBER(type, HASH);
 	NUMBER(max_entries, FLOWS);
@@ -102,15 +102,15 @@ struct {
 	TYPE(value, struct totals);
 } rows SEC(".maps");
 
-// The rows that are not taken yet, filled before the programs are attached. Linux before 5.12 has no atomic that gives
-// a number.
+// The rows that are not taken yet, filled before the programs are attached. Linux before 5.12 has no atomic operation
+// that returns a number.
 struct {
 	NUMBER(type, STACK);
 	NUMBER(max_entries, FLOWS);
 	TYPE(value, u32);
 } free_rows SEC(".maps");
 
-// The flow that a CPU had last, which mostly comes again.
+// The flow that a CPU had last: mostly the next one is the same.
 struct last {
 	struct flow flow;
 	u32 row;
@@ -123,8 +123,8 @@ struct {
 	TYPE(value, struct last);
 } last_flow SEC(".maps");
 
-// By the address of the socket. An entry is left for the next socket that the kernel puts there, which it does at once:
-// to insert one and delete it would cost as much as all the rest.
+// By the address of the socket. An entry stays for the next socket that the kernel puts there, which it does at once:
+// inserting and deleting one would cost as much as all the rest.
 struct {
 	NUMBER(type, HASH);
 	NUMBER(max_entries, 65536);
@@ -132,7 +132,7 @@ struct {
 	TYPE(value, struct connection);
 } connections SEC(".maps");
 
-// Of entries beyond this number none is left, so that the table has room for connections.
+// Entries beyond this number do not stay, so that the table has room for connections.
 #define LEFT 8192
 u64 entries = 0;
 
@@ -156,7 +156,7 @@ static inline u32 create(const struct flow *f)
 	return taken ? *taken : NO_ROW;
 }
 
-// find finds or creates the row of a flow. In a full table processes share one row per destination, and then none.
+// find finds or creates the row of a flow. In a full table processes share a row per destination, if there is room.
 static inline u32 find(const struct flow *f)
 {
 	u32 *row = map_lookup(&flows, f), got;
@@ -233,14 +233,14 @@ static inline void set_address(struct flow *f, const struct sock *sk, bool local
 // The locks of a socket's address and port, sk_userlocks (include/net/sock.h).
 enum { SOCK_BINDADDR_LOCK = 4, SOCK_BINDPORT_LOCK = 8 };
 
-// bound_to_any tells of a socket that connects whether bind() has chosen its port: it has one already, which nobody
-// named.
+// bound_to_any reports whether bind() has chosen the port of a connecting socket: the socket already has a port, which
+// nobody named.
 static inline bool bound_to_any(const struct sock *sk)
 {
 	return sk->__sk_common.skc_num && !(bits(sk->sk_userlocks, sk) & SOCK_BINDPORT_LOCK);
 }
 
-// follow gives the entry of a socket that begins a connection, 0 if there is no room.
+// follow returns the entry of a socket that begins a connection, 0 if there is no room.
 static inline struct connection *follow(u64 id, u32 row)
 {
 	struct connection *c = map_lookup(&connections, &id), new = {.row = row};
@@ -259,7 +259,7 @@ static inline struct connection *follow(u64 id, u32 row)
 	return map_lookup(&connections, &id);
 }
 
-// forget is the end of a connection.
+// forget ends the entry of a connection.
 static inline void forget(u64 id, struct connection *c)
 {
 	c->row = NO_ROW;
@@ -299,10 +299,10 @@ static inline void searched(struct totals *t, u64 ns)
 		t->search_max_ns = ns; // two CPUs at once may lose one of two maxima, which does not matter
 }
 
-// answered ends SYN_SENT with a connection. Both times are in the socket, on the clock of ktime_ns (tcp_clock_ns in
-// include/net/tcp.h), which spares reading it: tcp_clock_cache, of the segment that came (tcp_mstamp_refresh in
-// net/ipv4/tcp_output.c), and tcp_wstamp_ns, of the last segment sent (tcp_update_skb_after_send there). What passed
-// until the SYN was sent, since SYN_SENT, is the search for a local port, unless the SYN was repeated.
+// answered ends SYN_SENT with a connection. The socket has both times, on the clock of ktime_ns (tcp_clock_ns in
+// include/net/tcp.h), which saves reading it: tcp_clock_cache, of the segment that came (tcp_mstamp_refresh in
+// net/ipv4/tcp_output.c), and tcp_wstamp_ns, of the last segment sent (tcp_update_skb_after_send there). The time from
+// SYN_SENT until the SYN was sent is the search for a local port, unless the SYN was retransmitted.
 static inline void answered(const struct tcp_sock *tp, struct connection *c)
 {
 	struct totals *t = totals_of(c->row);
@@ -320,7 +320,7 @@ static inline void answered(const struct tcp_sock *tp, struct connection *c)
 		searched(t, sent - c->began);
 }
 
-// unanswered ends SYN_SENT without one.
+// unanswered ends SYN_SENT without a connection.
 static inline void unanswered(const struct sock *sk, const struct tcp_sock *tp, struct connection *c)
 {
 	struct totals *t = totals_of(c->row);
@@ -367,8 +367,8 @@ static inline void accepted(const struct sock *sk, const struct tcp_sock *tp, u6
 	c->server = 1;
 }
 
-// end_of gives the time of a connection's end. If what the peer sent ended it, the socket has that time (see answered):
-// the last of its acknowledgements, or its FIN.
+// end_of returns the time of a connection's end. If the peer's last acknowledgement or FIN ended it, the socket has
+// that time (see answered).
 static inline u64 end_of(const struct sock *sk, const struct tcp_sock *tp, int last)
 {
 	bool fin = sk->__sk_common.skc_flags >> SOCK_DONE & 1;
@@ -385,22 +385,22 @@ static inline u32 turns_of(const struct tcp_sock *tp)
 	return out < in ? out : in;
 }
 
-// A second in jiffies, CONFIG_HZ: a server that closes within it since data came, or the connection did, means this
-// client, and not one that is silent. Set before loading.
+// A second in jiffies, CONFIG_HZ: a server that closes within a second after data came, or the connection did, means
+// this client, and not any silent one. Set before loading.
 const volatile u32 second = 1000;
 
-// GREETING is the exchanges before a database tells that it takes no more: libpq asks for GSSAPI, for TLS, and to begin
-// (src/interfaces/libpq/fe-connect.c, PQconnectPoll).
+// GREETING is how many exchanges come before a database says that it is full: libpq asks for GSSAPI, for TLS, and to
+// begin (src/interfaces/libpq/fe-connect.c, PQconnectPoll).
 #define GREETING 3
 
-// GREETED is the bytes that PostgreSQL has sent at least to who is let in: it lists a dozen of its parameters
+// GREETED is how many bytes PostgreSQL sends at least to a client that it lets in: it lists a dozen of its parameters
 // (BeginReportingGUCOptions in src/backend/utils/misc/guc.c), 350 bytes and more. An error has some 150.
 #define GREETED 256
 
 // turned_away counts, on the server's side, connections that the server closed first with no or few exchanges, before
-// the client was silent for long. A server at its limit of connections closes at once, or after a word about it. With a
-// request unread, the kernel resets the connection (__tcp_close in net/ipv4/tcp.c): the last state is ESTABLISHED.
-// After a word either side may be the first to close: then it is the word that counts.
+// the client was silent for long. A server at its limit of connections closes at once, or after a message about it. If
+// a request is unread, the kernel resets the connection (__tcp_close in net/ipv4/tcp.c), and the last state is
+// ESTABLISHED. After a message either side may be the first to close: then the message is what counts.
 static inline void turned_away(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last)
 {
 	u32 silent = (u32)jiffies() - tp->inet_conn.icsk_ack.lrcvtime, turns = turns_of(tp);
@@ -417,9 +417,9 @@ static inline void turned_away(const struct sock *sk, const struct tcp_sock *tp,
 }
 
 // gave_up counts, on the client's side, connections that it closed first while what it had sent was unanswered, with
-// the time since: a timeout, of a tenth of a second and more. Who says good-bye and closes (libpq, MySQL's clients,
-// TLS) does so at once, or within less where it has to wait for a CPU.
-// What was sent in the jiffy in which the last answer came counts as answered.
+// the time since: a timeout, of a tenth of a second and more. A client that says good-bye and closes (libpq, MySQL's
+// clients, TLS) does so at once, or in less than that if it has to wait for a CPU. What was sent in the same jiffy in
+// which the last answer came counts as answered.
 static inline void gave_up(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last)
 {
 	u32 sent = tp->lsndtime, waited = (u32)jiffies() - sent;
@@ -433,9 +433,9 @@ static inline void gave_up(const struct sock *sk, const struct tcp_sock *tp, str
 	add(t->given_up_ns, (u64)waited * 1000000000 / second);
 }
 
-// reset_open counts connections that ended by a reset while a request had no answer: what came last is the request. On
-// others nothing was lost: who closes with SO_LINGER 0 has what it wanted. What a client sent after the server had
-// closed is a good-bye, as TLS has one, and no request.
+// reset_open counts connections that a reset ended while a request had no answer: the request is what came last. On
+// other connections nothing was lost: a side that closes with SO_LINGER 0 has what it wanted. What a client sends
+// after the server has closed is a good-bye, such as that of TLS, and not a request.
 static inline void reset_open(const struct sock *sk, const struct tcp_sock *tp, struct totals *t, int last,
 			      bool server, u64 at_fin)
 {
@@ -452,7 +452,7 @@ static inline void reset_open(const struct sock *sk, const struct tcp_sock *tp, 
 		add(t->resets_open, 1);
 }
 
-// ended adds up a connection. Its last state tells who closed first: FIN_WAIT is of the side that did.
+// ended adds up a connection. Its last state tells who closed first: the side that did is in FIN_WAIT.
 static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struct connection *c, int last)
 {
 	struct totals *t = totals_of(c->row);
@@ -470,7 +470,7 @@ static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struc
 	else
 		add(t->closed_reset, 1);
 	// A program that drops a connection, or closes it with data unread, sends a reset after this (tcp_disconnect and
-	// __tcp_close in net/ipv4/tcp.c); one that was reset or gave up has an error.
+	// __tcp_close in net/ipv4/tcp.c); one that was reset or timed out has an error.
 	if ((last == ESTABLISHED || last == CLOSE_WAIT) && !sk->sk_err)
 		add(t->resets_sent, 1);
 	add(t->life_ns, life);
@@ -486,8 +486,8 @@ static inline void ended(const struct sock *sk, const struct tcp_sock *tp, struc
 		gave_up(sk, tp, t, last);
 }
 
-// served adds up what a server's connection answered that was not followed, if others of its listener were accepted
-// since: else nothing tells it from a client's that is older than the program.
+// served adds up what a server answered on a connection that was not followed, if its listener accepted others since:
+// otherwise nothing tells the connection from a client's that is older than the program.
 static inline void served(const struct sock *sk, const struct tcp_sock *tp, u32 netns, int last)
 {
 	struct flow f = {};
@@ -532,7 +532,7 @@ int set_state(u64 *ctx)
 			c->at_fin = tp->data_segs_out;
 		return 0;
 	}
-	// The other changes of state tell nothing.
+	// Other changes of state do not matter.
 	if (to != CLOSE && to != ESTABLISHED && to != SYN_SENT)
 		return 0;
 	if (from == LISTEN)
@@ -574,7 +574,7 @@ int set_state(u64 *ctx)
 	return 0;
 }
 
-// totals_of_socket serves segments, which come in any context.
+// totals_of_socket is for segments, which come in any context.
 static inline struct totals *totals_of_socket(const struct sock *sk)
 {
 	u64 id = (u64)sk;

@@ -1,35 +1,35 @@
 //go:build ignore
 
-// What the CPUs run: at each tick of a CPU's sampling clock, who runs, and the stacks in the kernel and in the program.
+// What the CPUs run: which thread runs at each tick of a CPU's sampling clock, and its kernel and user stacks.
 #include "names.h"
 #include "stacks.h"
 
 LICENSE("Dual BSD/GPL");
 
-// Where in a thread's saved registers of the program its stack pointer is, or on machines whose calls leave the return
-// address in a register that, and where they are; see scheduler.bpf.c.
+// Where the stack pointer is in the program's saved registers, or the register for the return address on machines
+// whose calls use one, and where the saved registers are; see scheduler.bpf.c.
 const volatile u32 regs_caller = 0;
 const volatile bool caller_on_stack = 0;
 const volatile bool regs_by_helper = 0;
 const volatile u32 regs_from_stack = 0;
-// Where in them the registers of struct dump are.
+// Where the registers of struct dump are in them.
 const volatile u32 regs_dumped[4] = {};
 
-// Whether stacks are taken at all. Set before loading: where they are not, as of a whole host, the verifier does not
+// Whether dumps are taken at all. Set before loading: if they are not, as for a whole host, the verifier does not
 // follow how they are copied.
 const volatile bool takes_dumps = 0;
 
 struct where {
 	u64 kernel_stack; // keys of the map stacks
 	u64 user_stack;
-	u64 caller; // what a function without a frame of its own returns to: a walk by frame pointers leaves its caller out
+	u64 caller; // where a function without a frame of its own returns to: a walk by frame pointers omits its caller
 	u32 tgid;
 	char comm[16];
 	u32 bucket; // of time, from 0
 };
 
-// The time buckets, told once the programs are loaded, and by the clock of ktime_ns: loading takes part of the first
-// one.
+// The time buckets, by the clock of ktime_ns. They are set once the programs are loaded: loading would take part of
+// the first one.
 struct times {
 	u64 began;
 	u64 bucket_ns;
@@ -53,30 +53,30 @@ KEPT_STACKS(4096)
 
 NAMES(profile_names)
 
-// As much of a program's stack is taken, in steps, and the last one in halves: main() may have less above it than one.
+// A program's stack is taken in this many steps, and the last one in halves: main() may have less than a step above it.
 enum { DUMP_STEP = 2048, DUMP_STEPS = 8 };
 
-// A sample with what lies on the stack of a program, for one that keeps no frame pointers. It is counted nowhere else.
+// A sample with the content of a program's stack, for programs without frame pointers. It is not counted anywhere else.
 struct dump {
 	struct where at;
-	u64 regs[4]; // program counter, stack pointer, frame pointer; and what holds the return address, if one does
+	u64 regs[4]; // program counter, stack pointer, frame pointer; and the register for the return address, if any
 	u64 size;    // of stack, in bytes
 	u8 stack[DUMP_STEP * DUMP_STEPS];
 };
 
 struct dump *dump_type __attribute__((unused));
 
-// 127 dumps, which are read some at a time: to wake the reader for each takes longer than to walk its stack.
+// 127 dumps, several read at a time: waking the reader for each takes longer than walking its stack.
 struct {
 	NUMBER(type, RINGBUF);
 	NUMBER(max_entries, 1 << 21);
 } dumps SEC(".maps");
 
-// So much makes the reader read: a quarter of the ring.
+// This much unread data wakes the reader: a quarter of the ring.
 #define UNREAD (1 << 19)
 
-// The processes, by id, of which stacks are taken: the target's, each with itself; and those that were seen here before
-// anybody listed them, with the one that they descend from.
+// The processes, by id, whose stacks are taken: the target's, each with its own id; and those that were seen here
+// before anybody listed them, with the id of the one that they descend from.
 struct {
 	NUMBER(type, HASH);
 	NUMBER(max_entries, 8192);
@@ -84,7 +84,7 @@ struct {
 	TYPE(value, u32);
 } dumped SEC(".maps");
 
-// When the next dump may be, were they spread evenly, by the clock of ktime_ns.
+// When the next dump may be taken, if they were spread evenly, by the clock of ktime_ns.
 struct {
 	NUMBER(type, ARRAY);
 	NUMBER(max_entries, 1);
@@ -92,7 +92,7 @@ struct {
 	TYPE(value, u64);
 } pace SEC(".maps");
 
-// So many dumps a second are taken, all of ten busy CPUs together, and a twentieth of that at once.
+// At most 1000 dumps a second are taken, all samples of ten busy CPUs, and a twentieth of that at once.
 #define DUMP_EVERY_NS (1000000000 / 1000)
 #define DUMPS_AT_ONCE 50
 
@@ -102,7 +102,7 @@ LOST(LOST_KINDS)
 
 #define PF_KTHREAD 0x00200000 // include/linux/sched.h
 
-// registers are those of the program that was interrupted, or has entered the kernel.
+// registers returns those of the program that was interrupted, or has entered the kernel.
 static inline void *registers(void)
 {
 	struct task_struct *p = (void *)current_task();
@@ -137,7 +137,7 @@ static inline u32 bucket(void)
 	return (ktime_ns() - c->began) / c->bucket_ns;
 }
 
-// in_pace tells whether a dump may be taken now. Two CPUs may be let pass for one.
+// in_pace reports whether a dump may be taken now. Two CPUs may pass at once in place of one.
 static inline bool in_pace(void)
 {
 	u64 now = ktime_ns(), *next;
@@ -152,8 +152,8 @@ static inline bool in_pace(void)
 	return 1;
 }
 
-// is_dumped tells whether the stack of the running process is to be taken. A child of such a one is another, though it
-// may end before the next list is made; only what was there at first stays.
+// is_dumped reports whether the stack of the running process is to be taken. That includes a child of such a process,
+// although it may end before the next list is made; only processes that were there at first stay.
 static inline bool is_dumped(u32 tgid, bool *stays)
 {
 	struct task_struct *p = (void *)current_task();
@@ -173,7 +173,7 @@ static inline bool is_dumped(u32 tgid, bool *stays)
 	return 1;
 }
 
-// dump takes the sample with the stack; false if it may not, or there is no room.
+// dump takes the sample with the stack; it returns false if it may not, or there is no room.
 static inline bool dump(struct where *at)
 {
 	volatile u64 *size; // in memory the verifier forgets it, and follows one way with any size, not all with each

@@ -1,7 +1,7 @@
 //go:build ignore
 
 // The target's questions to name servers over UDP, and their answers, whoever waits for them: a thread, an event loop,
-// or nobody. A question is told by its header, on whatever port its server listens (RFC 1035, 4.1.1).
+// or nobody. A question is recognized by its header, whatever port its server listens on (RFC 1035, 4.1.1).
 #include "target.h"
 
 LICENSE("Dual BSD/GPL");
@@ -9,13 +9,13 @@ LICENSE("Dual BSD/GPL");
 enum { UDP = 17 };
 enum { ETH_IP = 0x0800, ETH_IPV6 = 0x86dd };
 
-// They ask all neighbours at once, and most of these have no answer (RFC 6762, RFC 4795).
+// These protocols ask all neighbours at once, and most neighbours have no answer (RFC 6762, RFC 4795).
 enum { MDNS = 5353, LLMNR = 5355 };
 
 // The target's network namespace.
 const volatile u32 only_netns = 0;
 
-// A question that is open. A resolver that asks again does so with the same number, most often from the same port.
+// An open question. A resolver that asks again uses the same number, most often from the same port.
 struct query {
 	u16 port; // the target's
 	u16 id;
@@ -41,7 +41,7 @@ struct {
 
 #define RCODES 16
 
-// What a question asks for. A look-up of an address asks for both kinds, and is content with either.
+// What a question asks for. An address lookup asks for both kinds, and is content with either.
 enum { OTHER, IPV4, IPV6, KINDS };
 
 struct asked {
@@ -57,7 +57,7 @@ struct {
 	TYPE(value, struct asked);
 } servers SEC(".maps");
 
-// Whether the target has asked anything: until then what comes to the host is not looked at.
+// Whether the target has asked anything: until then, packets that come to the host are not looked at.
 bool asks = 0;
 
 enum { LOST_QUERIES, LOST_SERVERS, LOST_KINDS };
@@ -73,7 +73,7 @@ struct message {
 
 enum { UDP_HEADER = 8, DNS_HEADER = 12 };
 
-// read_message gives where the question begins, and 0 for what is no datagram of UDP.
+// read_message returns where the question begins, and 0 if it is not a UDP datagram.
 static inline const unsigned char *read_message(struct message *m, const unsigned char *ip, u16 protocol)
 {
 	u32 udp = 40;
@@ -100,7 +100,7 @@ static inline const unsigned char *read_message(struct message *m, const unsigne
 	return ip + udp + UDP_HEADER + DNS_HEADER;
 }
 
-// The rest of the flags says whether the question may be passed on, and the like.
+// The other flags say whether the question may be passed on, and the like.
 enum { RESPONSE = 0x8000, OPCODE = 0x7800, RCODE = 0x000f };
 
 // A standard question for one name; what follows it may be an option (EDNS, RFC 6891) and a signature.

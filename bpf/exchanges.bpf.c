@@ -1,10 +1,10 @@
 //go:build ignore
 
-// How long the target's exchanges take: what one side of a TCP connection sends until the other does, and the answer to
-// that. What is sent together and answered together, such as a pipeline of requests, is one exchange.
+// How long the target's exchanges take. An exchange is what one side of a TCP connection sends until the other does,
+// and the answer to that. What is sent and answered together, such as a pipeline of requests, is one exchange.
 //
-// A socket tells when it sent last (tcp_wstamp_ns) and how much (data_segs_out), so that segments which come are enough
-// to see by: nothing runs as one is sent, for which there is no tracepoint.
+// A socket has the time when it sent last (tcp_wstamp_ns) and how much it sent (data_segs_out), so it is enough to
+// look when segments arrive. Nothing runs when a segment is sent: there is no tracepoint for that.
 #include "target.h"
 
 LICENSE("Dual BSD/GPL");
@@ -24,16 +24,16 @@ struct {
 	TYPE(value, u64);
 } listeners SEC(".maps");
 
-// Whether one was met that the target began itself. Before that the ports tell what is to be followed, without a look
-// into a table for each segment of everybody's.
+// Whether a connection was seen that the target itself began. Before that the ports tell what to follow, without a
+// table lookup for each segment of all processes.
 bool clients = 0;
 
-// The programs that run for each segment are attached in turns where there are many. It counts up as they are attached
-// and as they are detached: what was noted in one turn says nothing of the next, since a socket has had exchanges in
-// between that nobody saw.
+// The programs that run for each segment are attached in turns where there are many. turn counts up when they are
+// attached and when they are detached: what was noted in one turn is not valid in the next, since the socket has had
+// exchanges in between that nobody saw.
 volatile u32 turn = 0;
 
-// Segments that were met, by CPU.
+// Segments that the program was called for, by CPU.
 struct {
 	NUMBER(type, PERCPU_ARRAY);
 	NUMBER(max_entries, 1);
@@ -41,15 +41,15 @@ struct {
 	TYPE(value, u64);
 } met SEC(".maps");
 
-// The state of a connection's exchange. The times are on the clock of ktime_ns, as the socket's own (tcp_clock_ns in
+// The state of a connection's exchange. The times are on the clock of ktime_ns, like the socket's own (tcp_clock_ns in
 // include/net/tcp.h).
 struct exchange {
-	u64 asked;    // as a server when the request began to come, as a client when the end of it was sent; 0: not yet
-	u64 answered; // as a server when the end of the answer was sent, as a client when it was read; 0: not yet
-	u32 sent;     // data_segs_out as one looked last
-	u32 turn;     // of all that
+	u64 asked;    // server: when the request began to arrive; client: when its end was sent; 0: not yet
+	u64 answered; // server: when the end of the answer was sent; client: when it was read; 0: not yet
+	u32 sent;     // data_segs_out at the last look
+	u32 turn;     // the turn of all that
 	u32 side;
-	u32 at_timer; // the end of the answer was sent as a timed wait of the target had just run out
+	u32 at_timer; // the end of the answer was sent when a timed wait of the target had just run out
 };
 
 // By the address of the socket.
@@ -71,12 +71,12 @@ struct end {
 // (from 68.7 s). A bucket is at most 6.25 % wide.
 #define DOUBLINGS 26
 #define BUCKETS (2 + DOUBLINGS * 16)
-// A power of two from there on, so that a mask bounds the index: Linux 5.10 does not follow a comparison of its halves.
+// The next power of two, so that a mask bounds the index: Linux 5.10 does not follow a comparison of its halves.
 #define ROOM 512
 
 struct times {
 	u32 begun; // exchanges, also those whose end was not seen
-	u32 at_timer; // of those whose end was seen
+	u32 at_timer; // those whose end was seen
 	u32 buckets[ROOM];
 };
 
@@ -87,7 +87,7 @@ struct {
 	TYPE(value, struct times);
 } ends SEC(".maps");
 
-// No time, which is too large for the stack.
+// All zeros, which are too large for the stack.
 struct {
 	NUMBER(type, ARRAY);
 	NUMBER(max_entries, 1);
@@ -96,8 +96,8 @@ struct {
 } none SEC(".maps");
 
 // When timed waits of the target's threads last ran out: the number of the slot of time, of 2^20 ns, and of the next
-// one, since the thread has yet to get to a CPU, and may send many answers one after the other. The table goes back for
-// a second, and what was sent is looked at as it is acknowledged, after 0.2 s at most (TCP_DELACK_MAX in
+// one, since the thread has yet to get a CPU, and may send many answers one after the other. The table goes back for a
+// second, which is enough: what was sent is looked at when it is acknowledged, after 0.2 s at most (TCP_DELACK_MAX in
 // include/net/tcp.h).
 #define SLOT_SHIFT 20
 #define SLOTS 1024
@@ -129,8 +129,8 @@ static inline bool listens(const struct sock *sk)
 	return bits && *bits >> (port & 63) & 1;
 }
 
-// is_set is 1 unless n is 0, without a branch: the verifier would follow both ways, at each step of bucket, to the end
-// of the program.
+// is_set returns 1 unless n is 0, without a branch: the verifier would follow both paths at each step of bucket, to
+// the end of the program.
 static inline u64 is_set(u64 n)
 {
 	u64 minus = -n;
@@ -219,7 +219,7 @@ static inline bool is_over(const struct exchange *x)
 	return x->asked && x->answered >= x->asked;
 }
 
-// over counts an exchange, if it has come to its end.
+// over counts an exchange if it has ended.
 static inline void over(struct times *t, const struct exchange *x)
 {
 	u32 b;
@@ -232,7 +232,7 @@ static inline void over(struct times *t, const struct exchange *x)
 	add(t->at_timer, x->at_timer);
 }
 
-// begin counts the exchange before, if there was one, and begins the next.
+// begin counts the previous exchange, if there was one, and begins the next.
 static inline void begin(const struct sock *sk, struct exchange *x, u64 asked)
 {
 	struct times *t = times_of(sk, x->side);
@@ -253,9 +253,9 @@ static inline void follow(u64 id, const struct exchange *x)
 		lose(LOST_EXCHANGES, 1);
 }
 
-// look notes that the socket has sent since one looked last: as a server the answer, as a client a new request. Of a
-// server's socket the last segment is of the answer, also where one without data followed the request before: one looks
-// as soon as something comes, and without that nothing is acknowledged again.
+// look notes that the socket has sent since the last look: a server the answer, a client a new request. The last
+// segment that a server's socket sent belongs to the answer, even if one without data followed the previous request:
+// look runs as soon as something comes, and without that nothing is acknowledged again.
 static inline void look(const struct sock *sk, const struct tcp_sock *tp, struct exchange *x)
 {
 	u32 sent = tp->data_segs_out;
@@ -271,7 +271,7 @@ static inline void look(const struct sock *sk, const struct tcp_sock *tp, struct
 	x->at_timer = after_timeout(x->answered);
 }
 
-// forget forgets what was noted in an earlier turn. What a client sent then or since is looked at next.
+// forget drops what was noted in an earlier turn. What a client sent then or since is looked at next.
 static inline void forget(const struct tcp_sock *tp, struct exchange *x)
 {
 	if (x->turn == turn)
@@ -283,10 +283,10 @@ static inline void forget(const struct tcp_sock *tp, struct exchange *x)
 		x->sent = tp->data_segs_out;
 }
 
-// has_data tells whether a segment of an established connection has more than its header. What it takes of the sequence
-// of bytes is of its control block (struct tcp_skb_cb in include/net/tcp.h). A single one may be its FIN: then the
-// header tells, which begins where the data of its buffer does (tcp_rcv_established in net/ipv4/tcp_input.c), and has
-// its length in the upper half of its byte 12, in words.
+// has_data reports whether a segment of an established connection has more than its header. Its control block says how
+// many sequence numbers it takes (struct tcp_skb_cb in include/net/tcp.h). A single one may be its FIN: then the
+// header tells. The header begins where the data of the buffer does (tcp_rcv_established in net/ipv4/tcp_input.c), and
+// has its length in the upper half of its byte 12, in words.
 static inline bool has_data(const struct sk_buff *skb)
 {
 	const struct tcp_skb_cb *cb = (void *)skb->cb;
@@ -299,7 +299,7 @@ static inline bool has_data(const struct sk_buff *skb)
 	return skb->len > (offset >> 4) * 4;
 }
 
-// It runs before the segment is looked at, with the socket as its last answer left it.
+// It runs before the kernel looks at the segment: the socket is as its last answer left it.
 SEC("tp_btf/tcp_probe")
 int arrive(u64 *ctx)
 {
@@ -361,8 +361,8 @@ int read_some(u64 *ctx)
 			x->answered = ktime_ns();
 		return 0;
 	}
-	// What a peer that has closed sent before is read later. Nothing would end what is followed from then on, and the
-	// next socket in the same memory would have it.
+	// Data that a peer sent before it closed are read later. Nothing would end a connection followed from then on, and
+	// the next socket in the same memory would have its entry.
 	if (listens(sk) || sk->__sk_common.skc_state != ESTABLISHED)
 		return 0;
 	tp = tcp_sock_of(sk);
@@ -410,7 +410,7 @@ int change_state(u64 *ctx)
 }
 
 // A thread that waits with a timeout is woken by the timer of a struct hrtimer_sleeper (kernel/time/hrtimer.c). What
-// other timers have in the place of its thread is read as if it were one, and is no thread of the target.
+// other timers have in place of the thread is read as if it were one, but is no thread of the target.
 SEC("tp_btf/hrtimer_expire_entry")
 int expire(u64 *ctx)
 {

@@ -1,6 +1,6 @@
-// What the programs use of the kernel: its types, of which the loader looks up the real layout in the running
-// kernel's BTF (CO-RE), and the helpers of include/uapi/linux/bpf.h. Written by hand, so that a program compiles with
-// clang alone and is small.
+// What the programs use of the kernel: its types, whose real layout the loader looks up in the running kernel's BTF
+// (CO-RE), and the helpers of include/uapi/linux/bpf.h. Written by hand, so that a program compiles with clang alone
+// and is small.
 #ifndef PERFDOCTOR_KERNEL_H
 #define PERFDOCTOR_KERNEL_H
 
@@ -33,7 +33,7 @@ enum map_type {
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_NO_PREALLOC = 1 }; // of a map
 enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 }; // of ring_submit
-enum { BPF_RB_AVAIL_DATA };                             // of ring_query: bytes that nobody has read
+enum { BPF_RB_AVAIL_DATA };                             // of ring_query: bytes that were not read yet
 enum { BPF_F_USER_STACK = 1 << 8 };
 
 struct file;
@@ -72,7 +72,7 @@ static void *(*const task_pt_regs)(struct task_struct *p) = (void *)175;      //
 #define add(counter, n) __sync_fetch_and_add(&(counter), (n))
 #define be16(x) __builtin_bswap16(x)
 
-// LOST declares the map of what the programs of a file could not keep, by kind, and lose, which counts there.
+// LOST declares the map that counts what the programs of a file could not keep, by kind, and lose, which adds to it.
 #define LOST(kinds)                                                                                                    \
 	struct {                                                                                                       \
 		NUMBER(type, ARRAY);                                                                                   \
@@ -89,9 +89,9 @@ static void *(*const task_pt_regs)(struct task_struct *p) = (void *)175;      //
 			add(*count, n);                                                                                \
 	}
 
-// read gives a field behind a pointer that the verifier knows nothing of; 0 where it cannot be read. Pointers are read
-// by it also where the verifier would follow them: for each, and on each way that leads there, Linux 6.18 searches all
-// of the kernel's types by name (btf_nested_type_is_trusted in kernel/bpf/btf.c), which takes 1.4 ms.
+// read returns a field behind a pointer that the verifier knows nothing of; 0 if it cannot be read. It also reads
+// pointers that the verifier would follow: for each, and on each path that leads there, Linux 6.18 searches all of the
+// kernel's types by name (btf_nested_type_is_trusted in kernel/bpf/btf.c), which takes 1.4 ms.
 #define read(field) \
 	({ \
 		typeof(((void)0, (field))) value = 0; /* of a const field without const: it would stay 0 */ \
@@ -102,12 +102,12 @@ static void *(*const task_pt_regs)(struct task_struct *p) = (void *)175;      //
 // Whether the running kernel's type has the field (BPF_FIELD_EXISTS in tools/lib/bpf/bpf_core_read.h).
 #define field_exists(field) __builtin_preserve_field_info(field, 2)
 
-// The running kernel's value of an enumerator, and where its structure has the field (enum bpf_enum_value_kind and
-// bpf_field_info_kind in tools/lib/bpf/bpf_core_read.h).
+// The running kernel's value of an enumerator, and the offset of a field in its structure (enum bpf_enum_value_kind
+// and bpf_field_info_kind in tools/lib/bpf/bpf_core_read.h).
 #define enum_value(type, name) __builtin_preserve_enum_value(*(type *)name, 1)
 #define byte_offset(type, field) __builtin_preserve_field_info(((type *)0)->field, 0)
 
-// A bit field of one byte, of a structure that may be read directly (BPF_CORE_READ_BITFIELD in the same file).
+// A bit field of one byte, in a structure that may be read directly (BPF_CORE_READ_BITFIELD in the same file).
 #define bits(field, of)                                                                                                \
 	((u64)(*(u8 *)((void *)(of) + __builtin_preserve_field_info(field, 0)))                                        \
 		 << __builtin_preserve_field_info(field, 4) >>                                                         \
@@ -358,15 +358,15 @@ static inline u32 netns_of(const struct sock *sk)
 	return read(net->ns.inum);
 }
 
-// is_throttled tells whether a group of the queue, its own or one above it, has no quota left.
+// is_throttled reports whether a group of the queue, its own or one above it, has no quota left.
 static inline bool is_throttled(struct cfs_rq *queue)
 {
 	return field_exists(queue->throttle_count) && queue && read(queue->throttle_count) > 0;
 }
 
-// throttled_sum is how long a queue was stopped until now, of the times that are over (tg_unthrottle_up in
-// kernel/sched/fair.c). Before Linux 6.6 by a clock that is slower where the CPU is. The queue may be gone: then it is
-// any number.
+// throttled_sum returns how long a queue was stopped, in the times that are over by now (tg_unthrottle_up in
+// kernel/sched/fair.c). Before Linux 6.6 that is by a clock that is slower where the CPU is. If the queue is gone, it
+// is any number.
 static inline u64 throttled_sum(struct cfs_rq *queue)
 {
 	struct cfs_rq___old *old = (void *)queue;
@@ -378,9 +378,9 @@ static inline u64 throttled_sum(struct cfs_rq *queue)
 	return field_exists(old->throttled_clock_task_time) ? read(old->throttled_clock_task_time) : 0;
 }
 
-// stopped_of is for how much of ns a quota stopped a thread that has waited in the queue: for all of it, if it was
-// stopped as that began and the queue's clock cannot tell. From Linux 6.18 on a thread is stopped on its way out of the
-// kernel, and may run until then.
+// stopped_of returns for how much of ns a quota stopped a thread that waited in the queue: for all of it, if the
+// thread was stopped when the wait began and the queue's clock cannot tell. From Linux 6.18 on a thread is stopped on
+// its way out of the kernel, and may run until then.
 static inline u64 stopped_of(u64 ns, struct cfs_rq *queue, u64 sum_then, bool throttled_then)
 {
 	u64 sum = throttled_sum(queue);

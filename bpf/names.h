@@ -1,23 +1,23 @@
-// The kernel's functions by address: its own list takes 40 ms to write and to read, of which a profile needs some
-// hundred lines.
+// The kernel's functions by address: the kernel's own list takes 40 ms to write and to read, and a profile needs only
+// some hundred lines of it.
 #ifndef PERFDOCTOR_NAMES_H
 #define PERFDOCTOR_NAMES_H
 
 #include "kernel.h"
 
-// As many addresses are named in one run. A name has at most 512 characters (KSYM_NAME_LEN since Linux 6.1), so that
-// all lines fit into what a run may write, eight pages (bpf_seq_read in kernel/bpf/bpf_iter.c).
+// How many addresses one run names. A name has at most 512 characters (KSYM_NAME_LEN since Linux 6.1), so all lines
+// fit into the eight pages that a run may write (bpf_seq_read in kernel/bpf/bpf_iter.c).
 enum { NAMED = 32 };
 
 struct naming {
-	u64 at[NAMED]; // 0 ends them
+	u64 at[NAMED]; // 0 ends the list
 };
 
-// NAMES declares the map of the addresses to name, and the iterator, of a name that no other file has, that writes a
-// line for each: the address, then what the kernel calls the instruction before it (lib/vsprintf.c, %pB: as of a return
-// address, which may be the first of the next function). It is an iterator over maps (Linux 5.8), of which it needs
-// the first alone, whichever that is: one over the elements of its own map would be the natural one, but some kernels
-// do not permit that.
+// NAMES declares the map of the addresses to name, and the iterator, whose name no other file has. The iterator writes
+// a line for each: the address, then what the kernel calls the instruction before it (lib/vsprintf.c, %pB: for a
+// return address, which may be the first of the next function). It iterates over maps (Linux 5.8), but runs only for
+// the first, whichever that is: an iterator over the elements of its own map would be natural, but some kernels do not
+// permit that.
 #define NAMES(iterator)                                                                                                \
 	struct {                                                                                                       \
 		NUMBER(type, ARRAY);                                                                                   \

@@ -1,8 +1,8 @@
 //go:build ignore
 
 // How long inet_hash_connect takes, in which connect() searches a local port and enters the socket
-// (net/ipv4/inet_hashtables.c): the second source for what connections.bpf.c tells of the search, where the kernel lets
-// programs be attached to its functions.
+// (net/ipv4/inet_hashtables.c). It is the second source for what connections.bpf.c says of the search, where the
+// kernel allows programs to be attached to its functions.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");

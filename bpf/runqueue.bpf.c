@@ -1,8 +1,8 @@
 //go:build ignore
 
-// How long the threads of each control group run, wait for a CPU, and are stopped by a quota: from a thread's becoming
-// runnable to its switch to a CPU. Misses waits that began before the programs were loaded. Costs about 0.5 µs at each
-// context switch and wakeup of the host.
+// How long the threads of each control group run, wait for a CPU, and are stopped by a quota: from when a thread
+// becomes runnable until it is switched to a CPU. Misses waits that began before the programs were loaded. Costs about
+// 0.5 µs at each context switch and wakeup of the host.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");
@@ -10,16 +10,16 @@ LICENSE("Dual BSD/GPL");
 // When the programs were loaded, by the clock of ktime_ns.
 const volatile u64 began = 0;
 
-// A thread that is runnable and does not run.
+// A thread that is runnable but does not run.
 struct waiting {
 	u64 since;
 	u64 group;
-	u64 queue;         // its cfs_rq then
+	u64 queue;         // its cfs_rq at that time
 	u64 stopped_until; // throttled_sum of that
-	bool throttled;    // a group of it had no quota left then
+	bool throttled;    // one of its groups had no quota left then
 };
 
-// By thread id. More threads wait at once on no host that can still be diagnosed.
+// By thread id. A host on which more threads wait at once can no longer be diagnosed.
 struct {
 	NUMBER(type, HASH);
 	NUMBER(max_entries, 32768);
@@ -49,7 +49,7 @@ struct running {
 	u64 since; // 0: nothing
 	u64 group;
 	bool known; // there was a switch
-	u64 wait_ns; // of the waits that ended on this CPU, without the time of quotas in them
+	u64 wait_ns; // of the waits that ended on this CPU, without the time stopped by quotas
 	u64 waits[BUCKETS];
 };
 
@@ -163,7 +163,7 @@ int group_switch(u64 *ctx)
 	if (cpu->since && (u = usage_of(cpu->group)))
 		u->run_ns += now - cpu->since;
 	cpu->since = 0;
-	// Not prev_state of the tracepoint, which also says of a thread that it sleeps if a signal kept it from that.
+	// Not prev_state of the tracepoint: it says that a thread sleeps even if a signal kept it from that.
 	if (prev->pid && (preempted || !state_of(prev)))
 		queue(prev, now);
 	if (!next->pid) // idle

@@ -7,16 +7,16 @@
 
 LICENSE("Dual BSD/GPL");
 
-// What a system call may wait for: of the number of each on this machine, told by the loader.
+// What a system call may wait for, by its number on this machine. The loader sets it.
 enum { CALL_OTHER, CALL_READS, CALL_WRITES, CALL_POLL, CALL_FUTEX };
 #define CALLS 512
 const volatile u8 calls[CALLS] = {};
 
-// Where the number and arguments of a thread's system call are in its saved registers, which differ by machine, and how
-// to find these: by a helper from Linux 5.15 on, before at the end of its stack.
+// Where the number and arguments of a thread's system call are in its saved registers, which differ by machine, and
+// how to find the registers: by a helper from Linux 5.15 on, before that at the end of the thread's stack.
 const volatile u32 regs_call = 0;
 const volatile u32 regs_arguments[3] = {};
-// of the stack pointer, or where calls leave the return address in a register of that
+// the offset of the stack pointer, or of the register that calls leave the return address in
 const volatile u32 regs_caller = 0;
 const volatile bool caller_on_stack = 0;
 const volatile bool regs_by_helper = 0;
@@ -25,8 +25,8 @@ const volatile u32 regs_from_stack = 0;
 // When the programs were loaded, by the clock of ktime_ns.
 const volatile u64 began = 0;
 
-// The ports that somebody in the target's network namespace listened on as the programs were loaded: a connection with
-// one of them is of a client of that server.
+// The ports that somebody in the target's network namespace listened on when the programs were loaded: a connection
+// with one of them comes from a client of that server.
 struct {
 	NUMBER(type, HASH);
 	NUMBER(max_entries, 4096);
@@ -38,11 +38,11 @@ struct {
 // 1 s).
 #define BUCKETS 10
 
-// Of the waits of a thread, those that have their stack taken.
+// Which waits of a thread have their stack taken.
 struct sampling {
 	u64 since;
 	u32 taken; // in this period
-	u32 every; // one of so many waits has its stack taken
+	u32 every; // one of this many waits has its stack taken
 	u32 left;  // until the next
 };
 
@@ -50,9 +50,9 @@ struct sampling {
 enum reason {
 	FOR_OTHER,   // see call
 	FOR_FUTEX,   // object
-	FOR_MUTEX,   // object: a futex whose value says that it is a lock that is held and waited for
-	FOR_ANSWER,  // of the peer of a TCP connection, to which it has sent since it last received
-	FOR_MESSAGE, // of such a peer, to which it has not
+	FOR_MUTEX,   // object: a futex whose value says that it is a held lock with waiters
+	FOR_ANSWER,  // of a TCP peer, to which the thread has sent since it last received
+	FOR_MESSAGE, // of a TCP peer, to which it has not sent since
 	FOR_REQUEST, // of a client, port: the server's own
 	FOR_CONNECT, // the peer to accept
 	FOR_ROOM,    // the peer to take what was sent
@@ -70,7 +70,7 @@ struct place {
 	s32 call; // number of the system call, -1: none
 	enum reason reason;
 	u32 family;
-	u32 port; // of the peer; of this side where the reason says so
+	u32 port; // of the peer; of this side if the reason says so
 	u32 peer[4];
 	u64 object; // address of the futex
 	u64 caller; // see cpuprofile.bpf.c
@@ -79,13 +79,13 @@ struct place {
 };
 
 struct thread {
-	u64 runnable; // since when it waits for a CPU; 0: it does not
-	u64 asleep;   // since when it waits for something else
+	u64 runnable; // when it began to wait for a CPU; 0: it does not wait
+	u64 asleep;   // when it began to wait for something else
 	struct place at; // while it is asleep, if weight is not 0
-	u32 weight; // how many waits this one stands for; 0: no stack was taken
+	u32 weight; // how many waits this wait stands for; 0: no stack was taken
 	u32 waker; // thread that ends the wait for a futex; 0: none known
 	u32 waker_tgid;
-	bool throttled; // its cgroup had no quota left as it became runnable
+	bool throttled; // its cgroup had no quota left when it became runnable
 	u64 queue; // its cfs_rq then, and throttled_sum of that
 	u64 stopped_until;
 	u64 waker_stack;
@@ -109,7 +109,7 @@ struct {
 	TYPE(value, struct thread);
 } threads SEC(".maps");
 
-// The time buckets, told once the programs are loaded, by the clock of ktime_ns; see cpuprofile.bpf.c.
+// The time buckets, by the clock of ktime_ns. They are set once the programs are loaded; see cpuprofile.bpf.c.
 struct times {
 	u64 began;
 	u64 bucket_ns; // 0: there are none
@@ -125,7 +125,7 @@ struct {
 struct slept {
 	u64 count;
 	u64 ns;
-	u64 first_ns; // of it in the bucket in which the waits began
+	u64 first_ns; // the part in the bucket in which the waits began
 };
 
 struct {
@@ -139,7 +139,7 @@ struct {
 struct wake {
 	u64 object;
 	u64 waker_stack;
-	u32 tgid; // of those that wait
+	u32 tgid; // of the threads that wait
 	u32 waker;
 	u32 waker_tgid;
 	u32 pad;
@@ -152,7 +152,7 @@ struct {
 	TYPE(value, struct slept);
 } wakes SEC(".maps");
 
-// A thread that is new, and time that is none: nobody writes them. The stack of a program has no room for them.
+// A new thread, all zeros: nobody writes it. The stack of a program has no room for it.
 struct {
 	NUMBER(type, ARRAY);
 	NUMBER(max_entries, 1);
@@ -164,7 +164,7 @@ KEPT_STACKS(8192)
 
 NAMES(waits_names)
 
-// Stacks that a CPU took in this period.
+// How many stacks a CPU took in this period.
 struct budget {
 	u64 since;
 	u32 taken;
@@ -236,13 +236,13 @@ int wakeup_new(u64 *ctx)
 	return woken((void *)ctx[0]);
 }
 
-// The period after which the sampling is set anew. A thread that waits up to 640 times a second (where stacks are 64)
-// has every stack taken: the waits that matter are long, and so few; a thread that naps for microseconds is sampled,
-// and takes nothing from the others. A CPU takes 10,000 a second at most, 3 µs each.
+// The period after which the sampling is set anew. A thread that waits up to 640 times a second (with 64 stacks) has
+// every stack taken: the waits that matter are long, and therefore few. A thread that naps for microseconds is
+// sampled, and takes nothing from the others. A CPU takes at most 10,000 stacks a second, 3 µs each.
 #define PERIOD_NS 100000000ULL
 #define STACKS_OF_A_CPU 1000
 
-// How many stacks of a thread are taken in a period, before only one of several of its waits has it taken.
+// How many stacks of a thread are taken in a period before only one of several waits has its stack taken.
 const volatile u32 thread_stacks = 64;
 
 static inline bool affordable(u64 now)
@@ -259,7 +259,7 @@ static inline bool affordable(u64 now)
 	return ++b->taken <= STACKS_OF_A_CPU;
 }
 
-// weight_now says how many waits of the thread the one that begins stands for, 0 if its stack is not to be taken.
+// weight_now returns how many waits of the thread the one that begins stands for, 0 if its stack is not to be taken.
 static inline u32 weight_now(struct sampling *s, u64 now)
 {
 	if (!s->every)
@@ -282,9 +282,9 @@ static inline u32 weight_now(struct sampling *s, u64 now)
 	return s->every;
 }
 
-#define PF_IO_WORKER 0x10 // include/linux/sched.h: a thread of io_uring, whose registers say nothing
+#define PF_IO_WORKER 0x10 // include/linux/sched.h: an io_uring thread, whose registers say nothing
 
-// call_of gives the number of the system call that a thread is in, -1 if it is in none, and where its registers are.
+// call_of returns the number of the system call that a thread with these registers is in, -1 if it is in none.
 static inline s32 call_of(struct task_struct *p, void *regs)
 {
 	s32 call = -1;
@@ -321,7 +321,7 @@ enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT = 2, TCP_LISTEN = 10 };
 enum { AF_INET = 2, AF_INET6 = 10 };
 #define IPPROTO_TCP 6
 
-// A peer that was sent something after, or in the tick in which, it last sent something is to answer.
+// A peer is to answer if something was sent to it after it last sent something, or in the same tick.
 static inline bool is_asked(struct sock *sk)
 {
 	struct tcp_sock *tp = (void *)sk;
@@ -364,8 +364,8 @@ static inline void note_socket(struct place *at, struct sock *sk, bool writes)
 // Types of files (include/uapi/linux/stat.h).
 enum { S_IFMT = 0170000, S_IFSOCK = 0140000, S_IFREG = 0100000, S_IFBLK = 0060000, S_IFIFO = 0010000 };
 
-// note_file tells what is behind a descriptor of the thread. Nothing here is locked: a file that another thread closes
-// at this moment reads as something else, and never as an error.
+// note_file notes what is behind a descriptor of the thread. Nothing here is locked: a file that another thread closes
+// at this moment reads as something else, but never as an error.
 static inline void note_file(struct task_struct *p, struct place *at, u32 fd, bool writes)
 {
 	struct files_struct *files = read(p->files);
@@ -417,9 +417,9 @@ static inline void note_poll(struct task_struct *p, struct place *at, void *regs
 enum { FUTEX_WAIT = 0, FUTEX_LOCK_PI = 6, FUTEX_WAIT_BITSET = 9, FUTEX_LOCK_PI2 = 13 };
 #define FUTEX_CMD_MASK 0x7f
 
-// A lock's value is 2 while it is held and waited for, in glibc, Go and Rust (Drepper, Futexes Are Tricky), and has its
-// highest bit set in musl and in robust ones. The value of a condition variable or semaphore is a count, and no such
-// constant.
+// A lock's value is 2 while it is held and waited for, in glibc, Go and Rust (Drepper, Futexes Are Tricky), and has
+// its highest bit set in musl and in robust locks. The value of a condition variable or semaphore is a count, not such
+// a constant.
 static inline enum reason futex_reason(void *regs)
 {
 	u32 operation = argument(regs, 1) & FUTEX_CMD_MASK, value = argument(regs, 2);
@@ -431,7 +431,7 @@ static inline enum reason futex_reason(void *regs)
 	return value == 2 || value >> 31 ? FOR_MUTEX : FOR_FUTEX;
 }
 
-// note_caller is for the thread that runs: its memory is that of the moment.
+// note_caller is for the running thread: it reads the memory of the current process.
 static inline void note_caller(struct task_struct *p, struct place *at)
 {
 	u64 value = 0, word = 0;
@@ -465,8 +465,8 @@ static inline void note_reason(struct task_struct *p, struct place *at)
 	}
 }
 
-// The waker of a wait for a futex is the thread that calls futex itself. In other cases the current thread was
-// interrupted by what ends the wait, such as a timer.
+// The waker of a futex wait is the current thread if it calls futex itself. In other cases, what ends the wait, such
+// as a timer, has interrupted the current thread.
 SEC("tp_btf/sched_waking")
 int waking(u64 *ctx)
 {
@@ -535,7 +535,7 @@ static inline u32 bucket(u64 ns)
 	return b;
 }
 
-// note_times tells in which time buckets a wait was, and gives how much of it was in the first.
+// note_times notes which time buckets a wait spans, and returns how much of it was in the first.
 static inline u64 note_times(struct place *at, u64 from, u64 until)
 {
 	u32 zero = 0;
@@ -618,7 +618,7 @@ static inline void end_wait(struct thread *t, u64 now)
 
 #define TASK_DEAD 0x80 // include/linux/sched.h, since 4.14
 
-// A thread is switched by one CPU at a time, so nothing here but what threads share needs an atomic.
+// Only one CPU at a time switches a thread, so only what threads share needs an atomic here.
 SEC("tp_btf/sched_switch")
 int sched_switch(u64 *ctx)
 {
@@ -632,8 +632,8 @@ int sched_switch(u64 *ctx)
 		return 0;
 	now = ktime_ns();
 	if (out && (t = thread_of(prev))) {
-		// Not prev_state of the tracepoint, which before Linux 6.16 also says of a thread that it sleeps if a signal
-		// kept it from that. One that is woken is TASK_WAKING until the CPU has switched, not TASK_RUNNING
+		// Not prev_state of the tracepoint: before Linux 6.16 it says that a thread sleeps even if a signal kept it
+		// from that. A thread that is woken is TASK_WAKING until the CPU has switched, not TASK_RUNNING
 		// (try_to_wake_up in kernel/sched/core.c).
 		if (preempted || !state_of(prev)) {
 			t->preemptions++;
@@ -658,7 +658,7 @@ struct bpf_iter__task {
 	struct task_struct *task; // 0 at the end
 };
 
-// asleep notes what those threads wait for that have slept since the programs were loaded: no switch told of them. They
+// asleep notes what threads wait for that have slept since the programs were loaded: no switch has shown them. They
 // have no stack.
 SEC("iter/task")
 int asleep(struct bpf_iter__task *ctx)

@@ -1,7 +1,7 @@
 //go:build ignore
 
-// The TCP sockets of the network namespace in which the iterator is created, and the descriptors that hold TCP sockets,
-// of all processes: what sock_diag and the links in /proc/PID/fd tell, without a message or a link for each.
+// The TCP sockets of the network namespace in which the iterator is created, and the descriptors of all processes that
+// hold TCP sockets: what sock_diag and the links in /proc/PID/fd tell, without a message or a link for each.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");
@@ -14,15 +14,15 @@ enum { TCP_ESTABLISHED = 1, TCP_SYN_SENT, TCP_SYN_RECV, TCP_TIME_WAIT = 6, TCP_C
 
 struct endpoints {
 	u8 family;
-	u8 state; // NEW_SYN_RECV as it is, unlike sock_diag
+	u8 state; // NEW_SYN_RECV is kept, unlike in sock_diag
 	u16 local_port;
 	u16 remote_port; // in network order
 	u16 pad;
-	u32 local[4]; // IPv4 has the first word
+	u32 local[4]; // IPv4 takes the first word
 	u32 remote[4];
 };
 
-// What a socket's state has of it; the rest is zero.
+// The fields that a socket's state has; the rest are zero.
 struct tcp_socket {
 	struct endpoints ends;
 	u32 retransmits;  // of SYN_SENT
@@ -30,7 +30,7 @@ struct tcp_socket {
 	u32 accept_queue; // of LISTEN
 	u32 backlog;
 	u32 v6_only;
-	u32 segs_out; // of ESTABLISHED, as tcp_info has them
+	u32 segs_out; // of ESTABLISHED, as in tcp_info
 	u32 srtt_us;  // times 8
 	u32 min_rtt_us;
 	u32 total_retrans;
@@ -55,12 +55,12 @@ struct held_socket {
 	char comm[16];
 };
 
-// What no map holds is in the object's types only if a variable has the type.
+// A type that no map holds is among the object's types only if a variable has it.
 struct tcp_socket *tcp_socket_type __attribute__((unused));
 struct held_socket *held_socket_type __attribute__((unused));
 
-// Only those of this network namespace are told; 0: of all. An iterator of sockets knows its own, one of descriptors
-// does not.
+// Only sockets of this network namespace are reported; 0: of all. An iterator over sockets knows its own namespace,
+// one over descriptors does not.
 const volatile u32 only_netns = 0;
 
 // Linux 5.11.
@@ -91,12 +91,12 @@ enum last { LAST_UNKNOWN, LAST_SENT, LAST_RECEIVED };
 // include/net/inet_connection_sock.h
 enum { ICSK_ACK_SCHED = 1, ICSK_ACK_TIMER = 2 };
 
-// Data that was sent and data that came within one tick of each other look the same by lsndtime and lrcvtime. What came
-// later is acknowledged without data, at once or after 40 ms, or will be; what came earlier was with the data that was
-// sent. The last data sent is that of first_tx_mstamp once all is acknowledged (tcp_rate_skb_delivered in
-// net/ipv4/tcp_rate.c), and the last segment that of tcp_wstamp_ns. Pacing, as of BBR, moves that by the time that what
-// was sent takes at its rate (tcp_update_skb_after_send in tcp_output.c): up to 64 KiB, and of small messages, each a
-// segment, a few times their mean.
+// Data sent and data received within one tick of each other look the same by lsndtime and lrcvtime. What came later is
+// acknowledged without data, at once or after 40 ms, or will be; what came earlier was acknowledged with the data that
+// was sent. Once all is acknowledged, first_tx_mstamp is the time of the last data sent (tcp_rate_skb_delivered in
+// net/ipv4/tcp_rate.c), and tcp_wstamp_ns that of the last segment. Pacing, as in BBR, moves the latter by the time
+// that what was sent takes at its rate (tcp_update_skb_after_send in tcp_output.c): up to 64 KiB, or for small
+// messages, each a segment, a few times their mean.
 static inline u32 last_data(const struct tcp_sock *tp)
 {
 	const struct inet_connection_sock *icsk = &tp->inet_conn;
@@ -121,13 +121,13 @@ static inline u32 last_data(const struct tcp_sock *tp)
 	return last > sent + 1 + 4 * mean * 1000000ULL / rate ? LAST_RECEIVED : LAST_SENT;
 }
 
-// As tcp_get_info and inet_csk_diag_fill (net/ipv4/tcp.c, inet_diag.c) say it.
+// As in tcp_get_info and inet_csk_diag_fill (net/ipv4/tcp.c, inet_diag.c).
 static inline void full_socket(struct tcp_socket *out, struct tcp_sock *tp)
 {
 	struct inet_connection_sock *icsk = &tp->inet_conn;
 	struct sock *sk = (struct sock *)tp;
 
-	// The inode is three more places in memory: of the many sockets the other iterator tells whose they are.
+	// Reading the inode takes three more places in memory: for most sockets the other iterator tells whose they are.
 	switch (out->ends.state) {
 	case TCP_CLOSE_WAIT:
 		out->inode = sk->sk_socket->file->f_inode->i_ino;
@@ -187,7 +187,7 @@ int sockets(u64 *ctx)
 	return 0;
 }
 
-// The types of the kernel's own pointers are known, and what is behind them is read directly; what comes of a void
+// The types of the kernel's own pointers are known, so what is behind them is read directly. What is behind a void
 // pointer is read by a call for each field, which takes four times as long.
 #define GET(to, from)                                                                                                  \
 	do {                                                                                                           \
@@ -265,7 +265,7 @@ int descriptors(u64 *ctx)
 	leader = task->group_leader;
 	if (task != leader && task->files == leader->files)
 		return 0; // kernels that old show the descriptors of each thread (commit 67b6b863e6ab)
-	// A socket's inode is never opened by its path but for O_PATH, which leaves nothing here.
+	// A socket's inode is opened by its path only with O_PATH, which leaves nothing here.
 	socket = file->private_data;
 	if (!socket || read_kernel(&back, sizeof(back), &socket->file) || back != file)
 		return 0;

@@ -1,7 +1,7 @@
 //go:build ignore
 
-// How long each CPU is in softirqs, by vector, and in hardware interrupts, by line, without the time of interrupts that
-// came in between. /proc/stat has the sum, by ticks; /proc/softirqs and /proc/interrupts have counts.
+// How long each CPU is in softirqs, by vector, and in hardware interrupts, by line, without the time of interrupts in
+// between. /proc/stat has the sum, by ticks; /proc/softirqs and /proc/interrupts have counts.
 #include "kernel.h"
 
 LICENSE("Dual BSD/GPL");
@@ -40,16 +40,16 @@ struct {
 	TYPE(value, struct spent);
 } lines SEC(".maps");
 
-// What is under way on a CPU. Softirqs do not nest, and hardware interrupts neither (they run with interrupts off).
+// What is under way on a CPU. Softirqs do not nest, and neither do hardware interrupts (they run with interrupts off).
 struct now {
-	u64 soft; // since when, 0: not at all, or its begin was not seen
+	u64 soft; // when the softirq began; 0: there is none, or its beginning was not seen
 	u64 hard;
 	u64 stolen; // by hardware interrupts from the softirq
-	u64 turn; // in which the softirq began
+	u64 turn; // the turn in which the softirq began
 };
 
-// The programs of softirqs are attached in turns where there are many softirqs. This is the turn's number: what began
-// in one and ended while they were detached is not of the next.
+// The programs of softirqs are attached in turns where there are many softirqs. This is the turn's number: a softirq
+// that began in one turn and ended while they were detached does not belong to the next.
 volatile u64 turn = 0;
 
 struct {
@@ -68,7 +68,7 @@ static inline struct now *here(void)
 	return map_lookup(&under_way, &zero);
 }
 
-// Each CPU has values of its own, and what adds to them is not interrupted by itself: no atomics.
+// Each CPU has values of its own, and the code that adds to them does not interrupt itself: no atomics are needed.
 static inline void spend(struct spent *s, u64 ns)
 {
 	if (!s)

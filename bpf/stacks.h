@@ -1,5 +1,5 @@
 // Stacks by a hash of their addresses. The kernel's own map of stacks has one place for all stacks whose hashes end
-// alike, and loses one in ten when it is a fifth full, each time that it is seen.
+// alike. When it is a fifth full, it loses one stack in ten, each time that this is seen.
 #ifndef PERFDOCTOR_STACKS_H
 #define PERFDOCTOR_STACKS_H
 
@@ -11,12 +11,12 @@ struct stack {
 	u64 ips[DEPTH]; // the innermost first, then zeros
 };
 
-// Keys that no stack has: there is none, as of the kernel in a program and of a program in a kernel thread; it could
-// not be kept.
+// Keys that no stack has. NO_STACK: there is none, as the kernel's of a program, or a program's of a kernel thread.
+// STACK_LOST: it could not be kept.
 enum { NO_STACK = 0, STACK_LOST = 1 };
 
-// KEPT_STACKS declares the map of a file's stacks, and keep, which takes one of the interrupted code and gives its key.
-// A CPU must not be in it twice at once.
+// KEPT_STACKS declares the map of a file's stacks, and keep, which takes a stack of the interrupted code and returns
+// its key. A CPU must not be in keep twice at once.
 #define KEPT_STACKS(entries)                                                                                           \
 	struct {                                                                                                       \
 		NUMBER(type, HASH);                                                                                    \
@@ -49,7 +49,7 @@ enum { NO_STACK = 0, STACK_LOST = 1 };
 	}
 
 // hash_of mixes each address by a multiplication (the constant is 2^64 over the golden ratio) and folds the high bits,
-// which it changes most, into the low ones.
+// which the multiplication changes most, into the low ones.
 static inline u64 hash_of(struct stack *s)
 {
 	u64 h = 0;

@@ -24,7 +24,7 @@ struct {
 struct call_totals {
 	u64 calls;
 	u64 ns;
-	u64 bytes; // sum of what calls returned that did not fail
+	u64 bytes; // sum of the return values of calls that did not fail
 	u64 buckets[BUCKETS];
 };
 
@@ -92,8 +92,8 @@ static inline void fail(u32 call, s32 error)
 
 #define MAX_ERRNO 4095 // include/linux/err.h
 
-// A call that was entered before the programs were loaded is not counted: nobody knows when it began. Calls that have
-// not returned are not, either.
+// A call that was entered before the programs were loaded is not counted, since nobody knows when it began. Neither
+// are calls that have not returned yet.
 SEC("tp_btf/sys_exit")
 int leave(u64 *ctx)
 {

@@ -1,10 +1,10 @@
-// The target's processes, for programs that are of these alone.
+// The target's processes, for programs that follow only these.
 #ifndef PERFDOCTOR_TARGET_H
 #define PERFDOCTOR_TARGET_H
 
 #include "kernel.h"
 
-// All others cost one comparison if there is one process, else a lookup.
+// Other processes cost one comparison if the target has one process, otherwise a lookup.
 const volatile u32 only_tgid = 0;
 
 struct {

@@ -1,8 +1,8 @@
 // Package cgroup collects limits, throttling, use and pressure of the control groups above the target, v1 and v2.
 //
 // A limit of any ancestor binds, so every level is read, from the target's own group (level 0) up to the root. In v1
-// each controller has a tree of its own, whose paths and depths may differ: levels count within it. A controller is in
-// one tree only, so on a host with both versions each is read where it is.
+// each controller has a tree of its own, whose paths and depths may differ: levels count within that tree. A
+// controller is in one tree only, so on a host with both versions each controller is read where it is.
 //
 // When the whole host is the target, the groups with a CPU quota are read instead, wherever they are, with an
 // empty level.
@@ -20,7 +20,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// Collectors lists this package's collector, which loads its program with those of others.
+// Collectors lists this package's collector. It loads its program with the loader of the others.
 func Collectors(l *ebpf.Loader) []collect.Collector {
 	return []collect.Collector{{
 		Name: "cgroup",
@@ -37,7 +37,7 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 	}}
 }
 
-// provides lists what is read from files, and where these are.
+// provides lists the metrics that are read from files, and the one that says where the files are.
 func provides() []metric.Metric { return append(measured(), metric.CgroupDir) }
 
 func measured() []metric.Metric { return append(cpuMetrics(), otherMetrics()...) }
@@ -57,7 +57,7 @@ func otherMetrics() []metric.Metric {
 
 func open(ctx context.Context, l *ebpf.Loader, env collect.Env) (collect.Source, error) {
 	if env.Target.Kind == host.KindHost {
-		defer l.Keep()() // to look for the groups takes as long as the other programs to load
+		defer l.Keep()() // looking for the groups takes as long as loading the other programs
 		s, err := openHost(ctx, env.Host)
 		if err != nil {
 			return nil, err
@@ -75,7 +75,7 @@ func open(ctx context.Context, l *ebpf.Loader, env collect.Env) (collect.Source,
 	return &source{levels: env.Target.Cgroups, reader: newReader()}, nil
 }
 
-// whyHidden quotes the note that resolving the target left about its groups.
+// whyHidden quotes the note about groups that resolving the target left.
 func whyHidden(notes []string) string {
 	for _, n := range notes {
 		if strings.Contains(n, "cgroup") {
@@ -126,7 +126,7 @@ type group struct {
 	dir         string
 }
 
-// controller says how to read what one controller tells.
+// controller says how to read the files of one controller.
 type controller struct {
 	name    string
 	joined  string // the v1 controller it is often mounted with, and then listed under
@@ -153,12 +153,12 @@ func controllers() []controller {
 			metric.CgroupPIDs,
 			metric.CgroupPIDsLimit,
 		}},
-		// v1 has no pressure per group; where v2 is mounted beside it, it has, whatever controllers it has.
+		// v1 has no pressure per group. Where v2 is mounted beside it, v2 has it, whatever controllers are in v2.
 		{name: "pressure", v2: (*reader).pressure, metrics: []metric.Metric{metric.CgroupPressure}},
 	}
 }
 
-// groupsOf gives the levels in the tree that the controller is in. A controller in a v1 tree is not in v2
+// groupsOf returns the levels in the tree that the controller is in. A controller in a v1 tree is not in v2
 // (Documentation/admin-guide/cgroup-v2.rst, Mounting).
 func groupsOf(levels []host.CgroupLevel, c controller) (groups []group, version int) {
 	for _, name := range []string{c.name, c.joined, ""} {

@@ -66,8 +66,8 @@ func (r *reader) bandwidthV1(g group) {
 	r.bandwidth(g, limit, "cpu.cfs_burst_us", "throttled_time", perNano)
 }
 
-// bandwidthV2 does the same in v2 (kernel/sched/core.c, cpu_files). cpu.max is in neither the root nor a group that the
-// controller is off for; both are without a limit.
+// bandwidthV2 does the same in v2 (kernel/sched/core.c, cpu_files). Neither the root nor a group whose controller is
+// off has cpu.max; both are without a limit.
 func (r *reader) bandwidthV2(g group) {
 	b := r.readLimit(g, "cpu.max", bandwidthMetrics()...)
 	if b == nil {
@@ -88,7 +88,7 @@ func (r *reader) request(g group, file string, cpus float64, err error) {
 	r.gauge(metric.CgroupShares, cpus, g)
 }
 
-// bandwidth appends a limit and what came of it. Without one nothing is ever throttled.
+// bandwidth appends a limit and what came of it. Without a limit nothing is ever throttled.
 func (r *reader) bandwidth(g group, limit bandwidth, burst, throttled string, per float64) {
 	if limit.cpus == 0 {
 		return
@@ -154,8 +154,8 @@ func (r *reader) memoryV2(g group) {
 	r.keyed(g, "memory.events", b, "max", metric.CgroupMemoryMax, 1)
 }
 
-// memory appends what is charged, and that less the page cache not used lately, which is how the kubelet counts the
-// working set.
+// memory appends the memory charged, and the working set as the kubelet counts it: the memory charged, less the page
+// cache not used lately.
 func (r *reader) memory(g group, file, inactive string) {
 	used, ok := r.number(g, file, metric.CgroupMemory, 1, metric.CgroupWorkingSet)
 	if !ok {
@@ -174,7 +174,7 @@ func (r *reader) memory(g group, file, inactive string) {
 }
 
 // pids reads the pids controller, which is the same in both versions (kernel/cgroup/pids.c). The root has no files and
-// no limit: that is known, not missing.
+// no limit, which is known, not missing.
 func (r *reader) pids(g group) {
 	if _, err := os.Stat(filepath.Join(g.dir, "pids.current")); g.path == "/" && errors.Is(err, fs.ErrNotExist) {
 		return // "/" with files is a container's own group, seen from inside

@@ -30,7 +30,7 @@ const (
 type hostSource struct {
 	reader  *reader
 	cpu     root
-	usage   root // where the CPU time is, in v1 often another tree with the same paths
+	usage   root // where the CPU time is; in v1 often another tree with the same paths
 	limited []string
 	walked  time.Time
 	beyond  int // groups past maxLimited
@@ -112,8 +112,8 @@ func (s *hostSource) Sample(ctx context.Context, a *recording.Appender) error {
 	return nil
 }
 
-// find gives the limits by path where a program tells them; else it looks for groups with a limit now and then, whose
-// files tell it.
+// find returns the limits by path where a program reports them. Otherwise it looks for groups with a limit now and
+// then; their limits are read from files.
 func (s *hostSource) find(ctx context.Context) (map[string]*ebpf.CPULimit, error) {
 	byID, err := s.readPass(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *hostSource) find(ctx context.Context) (map[string]*ebpf.CPULimit, error
 	return nil, nil
 }
 
-// readGroup reads a group's files, but for its limit where that is known.
+// readGroup reads a group's files, except for its limit where that is known.
 func (s *hostSource) readGroup(path string, l *ebpf.CPULimit) {
 	g := group{path: path, dir: s.cpu.dir + path}
 	s.reader.place(g, "cpu", s.cpu.version)

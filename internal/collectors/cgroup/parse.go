@@ -9,7 +9,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/cgroupfs"
 )
 
-// bandwidth is a CPU limit. The zero value is none.
+// bandwidth is a CPU limit. The zero value is no limit.
 type bandwidth struct {
 	cpus   float64 // quota / period
 	period float64 // seconds
@@ -28,7 +28,7 @@ func parseMax(b []byte) (bandwidth, error) {
 	return newBandwidth(f[0], f[1])
 }
 
-// newBandwidth is of a quota and a period in microseconds; a quota of -1 is none (v1).
+// newBandwidth makes one of a quota and a period in microseconds; a quota of -1 is no limit (v1).
 func newBandwidth(quota, period []byte) (bandwidth, error) {
 	q, err := strconv.ParseInt(string(bytes.TrimSpace(quota)), 10, 64)
 	if err != nil || q < -1 || q == 0 {
@@ -44,8 +44,8 @@ func newBandwidth(quota, period []byte) (bandwidth, error) {
 	return bandwidth{cpus: float64(q) / float64(p), period: float64(p) / 1e6}, nil
 }
 
-// noLimit is where a v1 memory limit begins to mean none: the kernel shows the largest multiple of the page size below
-// 2^63 (include/linux/page_counter.h, PAGE_COUNTER_MAX), which depends on the page size.
+// noLimit is the value from which on a v1 memory limit means none: the kernel shows the largest multiple of the page
+// size below 2^63 (include/linux/page_counter.h, PAGE_COUNTER_MAX), which depends on the page size.
 const noLimit = 1 << 62
 
 // parseLimit reads a file that holds "max" or a number; ok is false when there is no limit.
@@ -60,8 +60,8 @@ func parseLimit(b []byte) (limit float64, ok bool, err error) {
 	return limit, true, nil
 }
 
-// parseShares turns cpu.shares into the CPUs of the Kubernetes request that the kubelet would have written so: 1024 a
-// CPU.
+// parseShares turns cpu.shares into the CPUs of the Kubernetes request that the kubelet would write as these shares:
+// 1024 a CPU.
 func parseShares(b []byte) (cpus float64, err error) {
 	n, err := cgroupfs.Number(b)
 	return n / sharesPerCPU, err
@@ -70,8 +70,8 @@ func parseShares(b []byte) (cpus float64, err error) {
 const sharesPerCPU = 1024
 
 // parseWeight turns cpu.weight, 1 to 10000, into the same. Container runtimes map shares of 2 to 262144 to it along a
-// line (KEP-2254); this is that map backwards. Newer runtimes use a curve that gives small requests more weight, so
-// that there the true request is smaller. The weight is 0 in a group that only runs when the CPU is idle (cpu.idle).
+// line (KEP-2254); this is the inverse. Newer runtimes use a curve that gives small requests more weight, so the true
+// request is smaller there. The weight is 0 in a group that only runs when the CPU is idle (cpu.idle).
 func parseWeight(b []byte) (cpus float64, err error) {
 	n, err := cgroupfs.Number(b)
 	switch {
@@ -93,7 +93,7 @@ func parseCPUs(b []byte) (float64, error) {
 	n := 0
 	for part := range bytes.SplitSeq(bytes.TrimSpace(b), []byte(",")) {
 		if len(part) == 0 && n == 0 {
-			continue // a v1 group that was not given any CPU yet
+			continue // a v1 group that has no CPU yet
 		}
 		low, high, isRange := bytes.Cut(part, []byte("-"))
 		if !isRange {

@@ -10,7 +10,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// readPass gives the groups with a limit by id, or none where there is no program or there are too many for one pass.
+// readPass returns the groups with a limit by id, or nil if there is no program or there are too many groups for one
+// pass.
 func (s *hostSource) readPass(ctx context.Context) (map[uint64]ebpf.CPULimit, error) {
 	limits, ok := s.program.Ready()
 	if !ok {
@@ -22,13 +23,13 @@ func (s *hostSource) readPass(ctx context.Context) (map[uint64]ebpf.CPULimit, er
 		return nil
 	})
 	if errors.Is(err, ebpf.ErrTooManyLimits) {
-		return nil, nil // the files tell all, if slowly
+		return nil, nil // the files have all limits, but are slower to read
 	}
 	return byID, err
 }
 
-// locate finds the groups of a pass in the file system, and gives their limits by path. Only directories are read, and
-// only when there is a group that was not there before.
+// locate finds the groups of a pass in the file system, and returns their limits by path. It reads only directories,
+// and only when there is a group that was not there before.
 func (s *hostSource) locate(ctx context.Context, byID map[uint64]ebpf.CPULimit) (map[string]*ebpf.CPULimit, error) {
 	s.limited, s.beyond, s.unseen = nil, 0, false
 	for id := range byID {
@@ -73,7 +74,7 @@ func (s *hostSource) index(ctx context.Context, limits map[uint64]ebpf.CPULimit)
 	return err
 }
 
-// limitOf appends a limit that a pass told.
+// limitOf appends a limit that a pass reported.
 func (r *reader) limitOf(g group, l *ebpf.CPULimit) {
 	r.gauge(metric.CgroupQuota, float64(l.Quota)/float64(l.Period), g)
 	r.gauge(metric.CgroupPeriod, l.Period.Seconds(), g)

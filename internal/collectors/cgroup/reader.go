@@ -21,7 +21,7 @@ type reader struct {
 	buf     []byte
 	seen    map[metric.Metric]bool  // has a series in this sample
 	trouble map[metric.Metric]error // why it has none in some level
-	absent  map[metric.Metric]error // the kernel or this group does not have its file
+	absent  map[metric.Metric]error // the kernel or this group lacks its file
 	removed bool                    // a group was removed meanwhile
 }
 
@@ -32,13 +32,13 @@ func (r *reader) begin(a *recording.Appender) {
 	r.trouble, r.absent = map[metric.Metric]error{}, map[metric.Metric]error{}
 }
 
-// place records where a group's files of a controller are, for the commands of a report.
+// place records where the files of a controller are for a group, for the commands of a report.
 func (r *reader) place(g group, controller string, version int) {
 	r.a.Info(metric.CgroupDir, g.path, g.level, controller, strconv.Itoa(version), g.dir)
 }
 
-// read gives the content of a group's file, valid until the next read; nil when there is none, which is noted for the
-// metrics. A group that has been removed meanwhile is no error.
+// read returns the content of a group's file, valid until the next read; nil when there is no file, which is noted for
+// the metrics. It is not an error that a group has been removed meanwhile.
 func (r *reader) read(g group, file string, ms ...metric.Metric) []byte {
 	b, err := r.load(g, file, ms)
 	if err != nil {
@@ -47,14 +47,14 @@ func (r *reader) read(g group, file string, ms ...metric.Metric) []byte {
 	return b
 }
 
-// readLimit is read for the file of a limit. When it is not there, there is no limit: the root has none, nor has a v2
-// group that its controller is off for.
+// readLimit is read for the file of a limit. A missing file means that there is no limit: the root has none, and
+// neither has a v2 group whose controller is off.
 func (r *reader) readLimit(g group, file string, ms ...metric.Metric) []byte {
 	b, _ := r.load(g, file, ms)
 	return b
 }
 
-// load gives the content, or an error when the group is there and the file is not.
+// load returns the content, or an error when the group is there and the file is not.
 func (r *reader) load(g group, file string, ms []metric.Metric) ([]byte, error) {
 	b, err := host.ReadFile(g.dir+"/"+file, r.buf)
 	switch {
@@ -76,7 +76,7 @@ func removed(dir string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// note keeps the first error of each metric: that of the group nearest to the target.
+// note keeps the first error of each metric, which is that of the group nearest to the target.
 func (r *reader) note(in map[metric.Metric]error, err error, ms []metric.Metric) {
 	for _, m := range ms {
 		if in[m] == nil {
@@ -85,7 +85,7 @@ func (r *reader) note(in map[metric.Metric]error, err error, ms []metric.Metric)
 	}
 }
 
-// bad notes that a file does not hold what it should; a line that it lacks is one that an older kernel has not.
+// bad notes that a file does not hold what it should; if a line is missing, the kernel is too old for it.
 func (r *reader) bad(g group, file string, err error, ms ...metric.Metric) {
 	in := r.trouble
 	if errors.Is(err, cgroupfs.ErrNoKey) {
@@ -104,7 +104,7 @@ func (r *reader) counter(m *metric.Counter, value float64, g group) {
 	r.a.Counter(m, value, g.path, g.level)
 }
 
-// noTree says that nothing shows the controller's groups.
+// noTree notes that no mounted tree shows the controller's groups.
 func (r *reader) noTree(c controller) {
 	where := "cgroup v2"
 	if c.v1 != nil {
@@ -127,14 +127,15 @@ func (r *reader) report(ms []metric.Metric) {
 			r.a.Missing(m, recording.StatusUnsupported,
 				absent.Error()+": this kernel lacks it, its controller is off for the group, or the group is the root",
 				"")
-		case r.removed: // no series, but that says nothing of what there was
+		case r.removed: // no series, but there may have been something to measure
 		default:
 			r.a.None(m)
 		}
 	}
 }
 
-// number appends the one number of a file, divided by per. The metrics that also need it are missing when it is.
+// number appends the one number of a file, divided by per. The metrics in also are missing when it is, since they need
+// it too.
 func (r *reader) number(g group, file string, m metric.Metric, per float64, also ...metric.Metric) (value float64,
 	ok bool,
 ) {
@@ -171,7 +172,7 @@ func (r *reader) keyed(g group, file string, b []byte, key string, m metric.Metr
 	r.append(g, m, n/per)
 }
 
-// limit appends the limit that a file holds, if it is one.
+// limit appends the limit that a file holds, if there is one.
 func (r *reader) limit(g group, file string, m *metric.Gauge) {
 	b := r.readLimit(g, file, m)
 	if b == nil {

@@ -8,17 +8,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// inKernel are programs that their user runs: [Sockets] or [Bandwidth].
+// inKernel is a set of programs that its user runs: [Sockets] or [Bandwidth].
 type inKernel interface {
 	AppendCost(a *recording.Appender) error
 	Close() error
 }
 
-// A Background holds programs that are loaded beside the first samples of a collector, since that takes longer than an
-// interval may be. Until they are there, and where they may not be loaded, the collector has another way to tell the
-// same. A nil one has none, ever.
+// A Background loads programs beside the first samples of a collector, since loading takes longer than an interval may
+// be. Until they are loaded, and where they may not be, the collector has another way to measure the same. A nil
+// Background never has any.
 type Background[T inKernel] struct {
-	loaded   chan struct{} // closed when what follows is set
+	loaded   chan struct{} // closed when the fields below are set
 	programs T
 	err      error // nil: the programs are there
 	cancel   context.CancelFunc
@@ -37,13 +37,13 @@ func Load[T inKernel](l *Loader, open func(context.Context) (T, error)) *Backgro
 	return b
 }
 
-// Wait waits until the programs are loaded, or gives why they cannot be.
+// Wait waits until the programs are loaded, or returns why they cannot be.
 func (b *Background[T]) Wait() error {
 	<-b.loaded
 	return b.err
 }
 
-// Ready gives the programs once they are loaded; not before that, and not when they cannot be.
+// Ready returns the programs once they are loaded. ok is false before that, and if they cannot be loaded.
 func (b *Background[T]) Ready() (programs T, ok bool) {
 	if !b.ended() || b.err != nil {
 		return programs, false
@@ -66,7 +66,7 @@ func (b *Background[T]) Append(a *recording.Appender, instead string) error {
 	return nil
 }
 
-// Close ends a load that is under way, and unloads.
+// Close ends a load that is under way, and unloads the programs.
 func (b *Background[T]) Close() error {
 	if b == nil {
 		return nil
@@ -78,7 +78,7 @@ func (b *Background[T]) Close() error {
 	return b.programs.Close()
 }
 
-// ended tells whether the load is over, one way or the other.
+// ended reports whether the load is over, one way or the other.
 func (b *Background[T]) ended() bool {
 	if b == nil {
 		return false

@@ -23,7 +23,7 @@ type Bandwidth struct {
 	link *cgroupLink
 }
 
-// A CPULimit is a group's, and what came of it, as in its cpu.stat.
+// A CPULimit is the limit of a group and what came of it, as in its cpu.stat.
 type CPULimit struct {
 	ID            uint64 // the inode of the group's directory
 	Quota, Period time.Duration
@@ -33,8 +33,8 @@ type CPULimit struct {
 	Throttled     uint64 // periods
 }
 
-// ErrTooManyLimits says that there are more groups with a limit than the kernel tells in one pass; those that came are
-// right.
+// ErrTooManyLimits says that there are more groups with a limit than the kernel reports in one pass; those that it
+// reported are right.
 var ErrTooManyLimits = errors.New("more control groups with a CPU limit than one pass of the kernel tells")
 
 // BandwidthFloor is the oldest kernel that [OpenBandwidth] works on.
@@ -42,13 +42,13 @@ func BandwidthFloor() collect.Floor {
 	return collect.Floor{Release: "6.1", Brought: "BPF iterators over control groups"}
 }
 
-// OpenBandwidth loads the program for the group whose directory is given, of v2 or of the cpu controller's tree of v1.
+// OpenBandwidth loads the program for the group whose directory is given, in v2 or in the cpu controller's tree of v1.
 func OpenBandwidth(ctx context.Context, l *Loader, h *host.Host, dir string) (*Bandwidth, error) {
 	if err := allowed(h); err != nil {
 		return nil, err
 	}
 	set, err := l.open(ctx, bpf.LoadBandwidth, func(_ *cilium.CollectionSpec, kernel *btf.Spec) error {
-		var iterator *btf.Func // its arguments' types are what the kernel attaches by (DEFINE_BPF_ITER_FUNC)
+		var iterator *btf.Func // the kernel attaches by the types of its arguments (DEFINE_BPF_ITER_FUNC)
 		if err := kernel.TypeByName("bpf_iter_cgroup", &iterator); err != nil {
 			return BandwidthFloor().Explain(host.Local(), collect.Unavailable(recording.StatusUnsupported,
 				"Linux 6.1 or newer, with control groups", "bpf_iter_cgroup is not among the kernel's types"))

@@ -74,8 +74,8 @@ func openBinds(ctx context.Context, l *Loader, env collect.Env) (collect.Source,
 	return b, nil
 }
 
-// attachCgroup attaches the programs of cgroups, beside those of others. Each is attached by a link, which ends with
-// the process; the older way, which would outlive it, is not tried (link.AttachCgroup would).
+// attachCgroup attaches the programs of cgroups, beside those of others. It attaches each by a link, which ends with
+// the process. It does not try the older way, which would outlive the process (link.AttachCgroup would).
 func (s *set) attachCgroup(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *set) attachCgroup(dir string) error {
 		bpf.BindsProgBind4: cilium.AttachCGroupInet4Bind, bpf.BindsProgBind6: cilium.AttachCGroupInet6Bind,
 		bpf.BindsProgFound4: cilium.AttachCGroupInet4PostBind, bpf.BindsProgFound6: cilium.AttachCGroupInet6PostBind,
 	}
-	// Those that tell of success first: a bind() between two is then counted by neither.
+	// The programs that report success come first: a bind() between two is then counted by neither.
 	for _, name := range []string{bpf.BindsProgFound4, bpf.BindsProgFound6, bpf.BindsProgBind4, bpf.BindsProgBind6} {
 		l, err := link.AttachRawLink(link.RawLinkOptions{
 			Target: int(f.Fd()), Program: s.collection.Programs[name],
@@ -129,7 +129,7 @@ func (b *binds) Sample(_ context.Context, a *recording.Appender) error {
 	return err
 }
 
-// addressOf gives an address of a program's key, whose words are in network order.
+// addressOf returns the address in a program's key, whose words are in network order.
 func addressOf(words [4]uint32) netip.Addr {
 	var b [16]byte
 	for i, w := range words {

@@ -20,8 +20,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// maxFlows bounds the flows recorded, up to 40 series each, and again those without a process. The largest are kept;
-// one that is recorded stays.
+// maxFlows bounds the recorded flows, up to 40 series each, and separately those without a process. The largest are
+// kept; a flow that was recorded stays.
 const maxFlows = 100
 
 func connectionsCollector(l *Loader) collect.Collector {
@@ -89,7 +89,7 @@ func openConnections(ctx context.Context, l *Loader, env collect.Env) (collect.S
 			free.Contents = append(free.Contents, cilium.MapKV{Value: row})
 		}
 		if env.Target.Kind == host.KindHost {
-			return nil // of all namespaces: that of the containers, too
+			return nil // all namespaces: those of containers, too
 		}
 		return spec.Variables[bpf.ConnectionsVarOnlyNetns].Set(c.netns)
 	})
@@ -148,9 +148,9 @@ func (c *connections) read() error {
 	return nil
 }
 
-// choose gives the flows to record: those recorded before and the largest others. What is left, such as of a program
-// started anew for each connection, is added to one flow per endpoint without a process, so that an endpoint's sum is
-// whole.
+// choose returns the flows to record: those recorded before and the largest others. The rest, such as those of a
+// program started anew for each connection, are added to one flow without a process per endpoint, so that an
+// endpoint's sum is whole.
 func (c *connections) choose(a *recording.Appender) []bpf.ConnectionsFlow {
 	var chosen, others []bpf.ConnectionsFlow
 	for f := range c.totals {
@@ -239,7 +239,7 @@ func addTotals(to, from *bpf.ConnectionsTotals) {
 	}
 }
 
-// labels are those of a flow's metrics: netns, side, endpoint, pid, comm.
+// labels returns the labels of a flow's metrics: netns, side, endpoint, pid, comm.
 func (c *connections) labels(f bpf.ConnectionsFlow, t *bpf.ConnectionsTotals) []string {
 	netns, endpoint, pid, comm := netnsLabel(f.Netns, c.netns), endpointOf(f), "", ""
 	if f.Pid != 0 {
@@ -263,16 +263,16 @@ const (
 	sideServer = 2
 )
 
-// endpointOf gives ip:port.
+// endpointOf returns ip:port.
 func endpointOf(f bpf.ConnectionsFlow) string {
 	return netip.AddrPortFrom(addressOf(f.Addr), f.Port).String()
 }
 
-// boundOf is the upper bound of bucket i of a flow's times, in seconds (bucket() in connections.bpf.c).
+// boundOf returns the upper bound of bucket i of a flow's times, in seconds (bucket() in connections.bpf.c).
 func boundOf(i, buckets int) string { return boundFrom(16384*time.Nanosecond, i, buckets) }
 
-// boundFrom is the upper bound in seconds of bucket i, where the first has that bound and each next four times it, and
-// "+Inf" of the last.
+// boundFrom returns the upper bound in seconds of bucket i: the first bucket has the bound first, each next one four
+// times the bound before, and the last "+Inf".
 func boundFrom(first time.Duration, i, buckets int) string {
 	if i == buckets-1 {
 		return "+Inf"
@@ -280,8 +280,8 @@ func boundFrom(first time.Duration, i, buckets int) string {
 	return strconv.FormatFloat((first << (2 * i)).Seconds(), 'g', 6, 64)
 }
 
-// establishedOf adds up the connections of all durations; those that a server accepts are established as they are first
-// seen.
+// establishedOf adds up the connections of all durations; those that a server accepts are already established when
+// they are first seen.
 func establishedOf(f bpf.ConnectionsFlow, t *bpf.ConnectionsTotals) uint64 {
 	if f.Side == sideServer {
 		return t.Attempts
@@ -337,7 +337,7 @@ func appendFlow(a *recording.Appender, labels []string, t *bpf.ConnectionsTotals
 	}
 }
 
-// appendCount leaves out what never happened: it is zero by its absence, as a counter that begins later began at zero.
+// appendCount leaves out what never happened: an absent counter is zero, since one that begins later began at zero.
 func appendCount(a *recording.Appender, to *metric.Counter, count uint64, scale float64, labels []string, last string) {
 	if count == 0 {
 		return

@@ -24,7 +24,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// sampleRate is how often a second each CPU is sampled, on average: 14 µs a sample are 0.14 % of it.
+// sampleRate is how many times a second each CPU is sampled, on average: 14 µs a sample are 0.14 % of it.
 const sampleRate = 99
 
 // profileGrace is what naming the frames may take after the window: 0.1 s as a rule, readTime for files, and an answer
@@ -60,7 +60,7 @@ type cpuProfile struct {
 	target  host.Target
 	options Options
 	clock   *samplingClock
-	walks   *unwinder // nil of a whole host
+	walks   *unwinder // nil for a whole host
 	began   time.Time
 	bucket  time.Duration // see bucketFor
 }
@@ -76,7 +76,7 @@ func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) 
 		spec.Maps[bpf.CPUProfileMapSamples].MaxEntries = size
 		spec.Maps[bpf.CPUProfileMapStacks].MaxEntries = min(size, maxStackTable)
 		if s.target.Kind == host.KindHost {
-			spec.Maps[bpf.CPUProfileMapDumps].MaxEntries = uint32(os.Getpagesize()) // the least that there may be
+			spec.Maps[bpf.CPUProfileMapDumps].MaxEntries = uint32(os.Getpagesize()) // the smallest size allowed
 		}
 		r, err := registersOf(kernel)
 		return errors.Join(err,
@@ -104,29 +104,30 @@ func openCPUProfile(ctx context.Context, l *Loader, env collect.Env, o Options) 
 	return s, nil
 }
 
-// The least and the most entries of the tables. A stack takes 1.1 KB of the kernel's memory: 1.1 MB and 18 MB; a sample
-// 0.1 KB: 7 MB at most.
+// The smallest and the largest tables, in entries. A stack takes 1.1 KB of the kernel's memory: 1.1 MB and 18 MB; a
+// sample 0.1 KB: 7 MB at most.
 const (
 	minTable       = 1024
 	maxStackTable  = 16384
 	maxSampleTable = 65536
 )
 
-// tableSize has room for two stacks of each sample that the window can bring, up to a bound: most stacks come again.
+// tableSize returns a size with room for two stacks of each sample that the window can bring, up to a bound: most
+// stacks come again.
 func tableSize(cpus int, window time.Duration, most uint32) uint32 {
 	n := min(2*mostSamples(cpus, window), int(most))
 	return uint32(min(max(1<<bits.Len(uint(n)), minTable), int(most)))
 }
 
-// mostSamples are those that a window can bring.
+// mostSamples returns how many samples a window can bring at most.
 func mostSamples(cpus int, window time.Duration) int {
 	return sampleRate * cpus * int(max(window, time.Second)/time.Second)
 }
 
-// bucketFor is how long the time buckets last in which samples are counted: a second, and of a long window a sixtieth
-// of it, which can still be selected in a chart. Equal stacks of two buckets are two entries of the table. Where it has
-// room for each sample that cannot fill it. On larger hosts there are as few buckets as the table of samples has
-// entries for one of stacks, so that with times no more is lost than without.
+// bucketFor returns the length of the time buckets in which samples are counted: a second, or a sixtieth of a long
+// window, which can still be selected in a chart. Equal stacks of two buckets are two entries of the table. They
+// cannot fill a table that has room for each sample. On larger hosts there are only as many buckets as the table of
+// samples has entries for each entry of the table of stacks, so that no more is lost with times than without.
 func bucketFor(cpus int, window time.Duration) time.Duration {
 	const second, most = time.Second, 60
 	buckets := most
@@ -197,8 +198,8 @@ type sampled struct {
 	count        uint64
 }
 
-// read gives what was sampled: the target's processes first, then those with the most samples, so that their names are
-// sought first.
+// read returns what was sampled: the target's processes first, then those with the most samples, so that their names
+// are looked up first.
 func (s *cpuProfile) read() ([]sampled, error) {
 	kept := map[uint64][]uint64{}
 	err := readHash(s.set.collection.Maps[bpf.CPUProfileMapStacks], func(key uint64, st *bpf.CPUProfileStack) {
@@ -283,9 +284,9 @@ func (s *cpuProfile) profile(ctx context.Context, a *recording.Appender, seen []
 	return b.Profile(), nil
 }
 
-// ended gives the processes that came and went, most of them between two readings of the target, with the process of
-// the target that they descend from: its time is what tells of theirs, and their samples are its. Their code has names
-// as far as it was met while they ran.
+// ended returns the processes that came and went, most of them between two readings of the target, each with the
+// process of the target that it descends from: that process's time includes theirs, so their samples are its own.
+// Their code has names as far as it was seen while they ran.
 func (s *cpuProfile) ended(names *symbols.Symbolizer, members map[uint32]bool) (map[uint32]uint32, error) {
 	out := map[uint32]uint32{}
 	if s.walks == nil {
@@ -318,7 +319,7 @@ func compareBool(x, y bool) int {
 	return -1
 }
 
-// members are the target's processes; none of a whole host.
+// members returns the target's processes; none for a whole host.
 func (s *cpuProfile) members(ctx context.Context) (map[uint32]bool, error) {
 	out := map[uint32]bool{}
 	if s.target.Kind == host.KindHost {
@@ -334,13 +335,13 @@ func (s *cpuProfile) members(ctx context.Context) (map[uint32]bool, error) {
 	return out, nil
 }
 
-// worthMap is the share of a process's samples in code made at run time from which on a JVM is asked for its map: a
-// program that runs little else than a library has no use for it.
+// worthMap is the share of samples in code made at run time from which on a JVM is asked for its map: a program that
+// runs little else than a library does not need it.
 const worthMap = 0.01
 
-// readMaps gets the maps of the code that runtimes compiled, for processes that were seen in such code: of a JVM of the
-// target by asking it, of others what they wrote by themselves. Without one the frames stay unknown, and are counted
-// so.
+// readMaps gets the maps of code that runtimes compiled, for processes that were seen in such code. It asks the JVMs
+// of the target for their maps; of other processes it reads what they wrote by themselves. Without a map the frames
+// stay unknown, and are counted as such.
 func (s *cpuProfile) readMaps(ctx context.Context, a *recording.Appender, names *symbols.Symbolizer, seen []sampled,
 	members map[uint32]bool,
 ) {

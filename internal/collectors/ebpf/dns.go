@@ -40,7 +40,7 @@ func dnsMetrics() []metric.Metric {
 // dns is the source of bpf-dns.
 type dns struct {
 	set     *set
-	expired map[bpf.DNSServer]time.Duration // for how long questions were open that nobody waits for any more
+	expired map[bpf.DNSServer]time.Duration // how long questions were open that nobody waits for any more
 }
 
 func openDNS(ctx context.Context, l *Loader, env collect.Env) (collect.Source, error) {
@@ -94,11 +94,11 @@ func (d *dns) Sample(_ context.Context, a *recording.Appender) error {
 	return err
 }
 
-// longestQuery is after what time a question without an answer makes room for others: resolvers have given it up by
-// then. The most that resolv.conf may ask for is 30 s (RES_MAXRETRANS in resolv.h).
+// longestQuery is how long a question is kept without an answer before it makes room for others: resolvers have given
+// it up by then. resolv.conf may ask for 30 s at most (RES_MAXRETRANS in resolv.h).
 const longestQuery = 30 * time.Second
 
-// open gives for how long questions without an answer have been open, by server.
+// open returns how long questions without an answer have been open, by server.
 func (d *dns) open() (map[bpf.DNSServer]time.Duration, error) {
 	now, err := monotonic()
 	if err != nil {
@@ -108,7 +108,7 @@ func (d *dns) open() (map[bpf.DNSServer]time.Duration, error) {
 	waited, old := map[bpf.DNSServer]time.Duration{}, map[bpf.DNSQuery]bpf.DNSOpen{}
 	err = readHash(m, func(q bpf.DNSQuery, open *bpf.DNSOpen) {
 		switch age := time.Duration(now - open.Since); {
-		case now < open.Since: // asked since one looked
+		case now < open.Since: // asked since the clock was read
 		case age > longestQuery:
 			old[q] = *open
 		default:
@@ -126,11 +126,11 @@ func (d *dns) open() (map[bpf.DNSServer]time.Duration, error) {
 	return waited, err
 }
 
-// kindNames are the types of questions as dig names them, in the order of bpf/dns.bpf.c, which tells apart those for
-// addresses.
+// kindNames returns the types of questions as dig names them, in the order of bpf/dns.bpf.c, which distinguishes those
+// for addresses.
 func kindNames() [3]string { return [...]string{"other", "A", "AAAA"} }
 
-// codeName gives the code of an answer as dig names it (RFC 1035, 4.1.1).
+// codeName returns the code of an answer as dig names it (RFC 1035, 4.1.1).
 func codeName(code int) string {
 	names := []string{"NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED"}
 	if code < len(names) {

@@ -1,8 +1,9 @@
-// Package ebpf measures with programs that run in the kernel (package bpf) what counters cannot tell: to whom, how long
-// and why.
+// Package ebpf uses programs that run in the kernel (package bpf) to measure what counters cannot tell: to whom, how
+// long and why.
 //
-// Each set of programs is a collector of its own, with its own status: one that this kernel or user may not load costs
-// its own metrics only. Nothing is pinned: programs, maps and their links end with the process, also when it is killed.
+// Each set of programs is a collector of its own, with its own status: a set that this kernel or user may not load
+// costs only its own metrics. Nothing is pinned: programs, maps and their links end with the process, even when it is
+// killed.
 package ebpf
 
 import (
@@ -31,7 +32,7 @@ import (
 // Options are what the user asks for.
 type Options struct {
 	LeaveJVMs bool          // do not ask a JVM where its compiled methods lie
-	DotNet    *dotnet.Names // asks programs of .NET for the same; nil to leave them alone
+	DotNet    *dotnet.Names // asks .NET programs for the same; nil to leave them alone
 }
 
 // Collectors lists this package's collectors.
@@ -43,12 +44,13 @@ func Collectors(l *Loader, o Options) []collect.Collector {
 	}
 }
 
-// requires are what no program can be loaded without. CAP_NET_ADMIN is not among them: only bpf-binds needs that.
+// requires lists what the loading of any program needs. CAP_NET_ADMIN is not among them: only bpf-binds needs it.
 func requires() []host.Capability {
 	return []host.Capability{host.BTF, host.BPF, host.Perfmon, host.Lockdown}
 }
 
-// allowed says what is missing for those who load programs beside the work of a collector that can do without.
+// allowed returns an error that says what is missing, for callers that load programs beside a collector that can do
+// without them.
 func allowed(h *host.Host) error {
 	for _, c := range requires() {
 		switch p := h.Probe(c); p.Status {
@@ -67,26 +69,26 @@ func tracepointsWithTypes() collect.Floor {
 	return collect.Floor{Release: "5.5", Brought: "BPF programs at tracepoints with types (tp_btf)"}
 }
 
-// namesOfKernel is of the collectors that name functions of the kernel.
+// namesOfKernel is the floor of collectors that name kernel functions.
 func namesOfKernel() collect.Floor {
 	return collect.Floor{Release: "5.8", Brought: "BPF iterators, which name the kernel's functions"}
 }
 
-// Costs are provided by every collector with programs, each for its own.
+// Costs lists the metrics that every collector with programs provides about its own programs.
 func Costs() []metric.Metric {
 	return []metric.Metric{metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured}
 }
 
-// Loader holds the kernel's types while programs are loaded: to read them takes 12 ms of CPU and 7 MB, which are
-// given back after the last one. The zero value is ready, and may be used by many at once.
+// Loader holds the kernel's types while programs are loaded: reading them takes 12 ms of CPU and 7 MB, which are freed
+// after the last one. The zero value is ready to use, also by many at once.
 type Loader struct {
 	users atomic.Int32
 	mu    sync.Mutex // one loads at a time
 	cache *btf.Cache
 }
 
-// Keep holds the kernel's types, once they are read, until done is called: for a collector that has work to do before
-// it loads its programs, or loads them beside its samples.
+// Keep holds the kernel's types, once they are read, until done is called. It is for a collector that has work to do
+// before it loads its programs, or that loads them beside its samples.
 func (l *Loader) Keep() (done func()) {
 	l.users.Add(1)
 	return l.leave
@@ -111,8 +113,8 @@ type set struct {
 	meter      meter
 }
 
-// open loads the programs of a file, with the change to them, and attaches them. Programs whose tracepoint this kernel
-// lacks are left out if they are optional. The error says what is missing, and a remedy.
+// open loads the programs of a file, after change has adapted them, and attaches them. It leaves out optional programs
+// whose tracepoint this kernel lacks. The error says what is missing, and names a remedy.
 func (l *Loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, error),
 	change func(*cilium.CollectionSpec, *btf.Spec) error, optional ...string,
 ) (*set, error) {
@@ -121,8 +123,8 @@ func (l *Loader) open(ctx context.Context, load func() (*cilium.CollectionSpec, 
 	if err != nil {
 		return nil, fmt.Errorf("read the compiled programs: %w", err)
 	}
-	// Before Linux 5.11 a map's memory counts against RLIMIT_MEMLOCK, of which there are 64 KB; on later kernels this
-	// does nothing.
+	// Before Linux 5.11 a map's memory counts against RLIMIT_MEMLOCK, which is 64 KB; on later kernels this does
+	// nothing.
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, collect.Unavailable(recording.StatusDenied, "run perfdoctor as root or with CAP_SYS_RESOURCE, or "+
 			"raise ulimit -l",
@@ -177,7 +179,7 @@ func (l *Loader) load(ctx context.Context, spec *cilium.CollectionSpec, change f
 	return c, absent, err
 }
 
-// attach leaves iterators to those who start them.
+// attach attaches all programs but the iterators: whoever runs one attaches it.
 func (s *set) attach(spec *cilium.CollectionSpec) error {
 	for name, p := range s.collection.Programs {
 		if p.Type() != cilium.Tracing || spec.Programs[name].AttachType == cilium.AttachTraceIter {
@@ -207,7 +209,7 @@ func (s *set) detachProgram(name string) error {
 	return nil
 }
 
-// run runs an iterator over all that it is about, and gives what it writes to read.
+// run runs an iterator over all its objects, and passes what it writes to read.
 func (s *set) run(name string, read func(io.Reader) error) error {
 	l, err := link.AttachIter(link.IterOptions{Program: s.collection.Programs[name]})
 	if err != nil {
@@ -225,13 +227,13 @@ func (s *set) run(name string, read func(io.Reader) error) error {
 	return nil
 }
 
-// discard reads what an iterator writes that tells its results by maps.
+// discard reads the output of an iterator that reports its results in maps.
 func discard(r io.Reader) error {
 	_, err := io.Copy(io.Discard, r)
 	return err
 }
 
-// appendLost appends what the programs could not keep, by kind (LOST in bpf/kernel.h), and gives how many of each.
+// appendLost appends what the programs could not keep, by kind (LOST in bpf/kernel.h), and returns how many of each.
 func (s *set) appendLost(a *recording.Appender, kinds ...string) ([]int64, error) {
 	m := s.collection.Maps[bpf.ConnectionsMapLost] // it has the same name in every file
 	if int(m.MaxEntries()) != len(kinds) {
@@ -247,7 +249,7 @@ func (s *set) appendLost(a *recording.Appender, kinds ...string) ([]int64, error
 	return counts, nil
 }
 
-// Close detaches and unloads.
+// Close detaches and unloads the programs.
 func (s *set) Close() error {
 	var errs []error
 	for _, l := range s.links {
@@ -258,12 +260,12 @@ func (s *set) Close() error {
 	return errors.Join(errs...)
 }
 
-// spareFiles is how many descriptors a load may need beside its own: the kernel's types, the library's probes of
-// features, and the samples that other collectors take meanwhile.
+// spareFiles is how many descriptors a load may need in addition to its own: for the kernel's types, the library's
+// probes of features, and the samples that other collectors take meanwhile.
 const spareFiles = 24
 
 // withLimit adds EMFILE to the error of a load that had too few descriptors for the set. The library's probes of
-// features hide it, and a missing feature or the verifier seems to be the cause.
+// features hide it: a missing feature or the verifier then seems to be the cause.
 func withLimit(err error, spec *cilium.CollectionSpec) error {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
@@ -276,8 +278,8 @@ func withLimit(err error, spec *cilium.CollectionSpec) error {
 	return fmt.Errorf("%w: raise ulimit -n (now %d)", unix.EMFILE, limit.Cur)
 }
 
-// free counts the unused descriptors below the limit, up to enough. It needs none itself, as reading /proc/self/fd
-// would.
+// free counts the unused descriptors below the limit, up to enough. Unlike reading /proc/self/fd, it needs none
+// itself.
 func free(limit uint64, enough int) int {
 	n := 0
 	for fd := uintptr(0); uint64(fd) < limit && n < enough; fd++ {
@@ -288,15 +290,15 @@ func free(limit uint64, enough int) int {
 	return n
 }
 
-// unavailable says why programs cannot be loaded here. The rights were probed before, so what is refused now is refused
-// by something else: a seccomp profile, a security module, or the verifier of an older kernel.
+// unavailable says why programs cannot be loaded here. The rights were probed before, so a refusal now comes from
+// something else: a seccomp profile, a security module, or the verifier of an older kernel.
 func unavailable(err error) error {
 	var verifier *cilium.VerifierError
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		// before all others: probes of features fail by it too
+		// before all others, since probes of features fail with it too
 		return collect.Unavailable(recording.StatusFailed, "raise ulimit -n", "%v", err)
 	case errors.As(err, &verifier):
 		return collect.Unavailable(recording.StatusUnsupported, "report it with the kernel's version",

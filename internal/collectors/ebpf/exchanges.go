@@ -70,7 +70,7 @@ func openExchanges(ctx context.Context, l *Loader, env collect.Env) (collect.Sou
 	return e, nil
 }
 
-// portBits are the words of ports that have any, a bit each.
+// portBits returns the words that have any ports, with a bit for each port.
 func portBits(ports map[uint16]bool) (list []cilium.MapKV) {
 	words := map[uint32]uint64{}
 	for port := range ports {
@@ -83,10 +83,10 @@ func portBits(ports map[uint16]bool) (list []cilium.MapKV) {
 }
 
 // searchOwnFDs bounds the descriptors that are read in search of the target's listeners, a microsecond each: a server
-// opens them first.
+// opens its listeners first.
 const searchOwnFDs = 20_000
 
-// ownPorts gives the ports that processes of the target listen on.
+// ownPorts returns the ports that processes of the target listen on.
 func ownPorts(ctx context.Context, env collect.Env, members []host.Process) (map[uint16]bool, error) {
 	ports, wanted := map[uint64]uint16{}, map[uint64]struct{}{}
 	err := eachListener(env, members[0].PID, func(s *sockdiag.Socket) error {
@@ -168,13 +168,13 @@ func (e *exchanges) appendExchanges(a *recording.Appender) error {
 	return e.set.countRuns(runs, bpf.ExchangesProgArrive)
 }
 
-// timerSlot is the part of time in which one knows of ended timed waits (SLOT_SHIFT in exchanges.bpf.c).
+// timerSlot is the length of a slot of time in which ended timed waits are noted (SLOT_SHIFT in exchanges.bpf.c).
 const timerSlot = (1 << 20) * time.Nanosecond
 
-// exchangeBuckets are those in use (BUCKETS in exchanges.bpf.c).
+// exchangeBuckets is the number of buckets in use (BUCKETS in exchanges.bpf.c).
 const exchangeBuckets = 2 + 26*16
 
-// exchangeBound is the upper bound in seconds of bucket i of an exchange's times (bucket() in exchanges.bpf.c).
+// exchangeBound returns the upper bound in seconds of bucket i of an exchange's times (bucket() in exchanges.bpf.c).
 func exchangeBound(i int) string {
 	if i == exchangeBuckets-1 {
 		return "+Inf"

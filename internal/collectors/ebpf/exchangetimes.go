@@ -11,36 +11,36 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 )
 
-// A server that answers 120,000 requests a second on two CPUs lost 5 % of that to the programs, which are called
-// twice a segment. So where more than busySegments a second come on a CPU, which cost 1.4 % of it, they are attached
-// for exchangeTurn of each exchangeEvery. The kernel counts the segments of the others (InSegs in /proc/net/snmp),
-// and they had as many exchanges each.
+// A server that answers 120,000 requests a second on two CPUs lost 5 % of that to the programs, which are called twice
+// a segment. So where a CPU gets more than busySegments a second, which cost 1.4 % of it, they are attached for
+// exchangeTurn of each exchangeEvery. The kernel counts the segments that come in between (InSegs in /proc/net/snmp),
+// and each is taken to have as many exchanges.
 //
-// How many there are is right by that, and their times are those of the turns. To begin one takes 2 ms and
-// interrupts each CPU, whereupon threads may find other CPUs: beside one, pgbench's median was 43 µs, and 97 in all.
-// So turns are for rates that nothing but a benchmark has.
+// So the number of exchanges is right, and their times are those of the turns. Beginning a turn takes 2 ms and
+// interrupts each CPU, after which threads may move to other CPUs: beside one, pgbench's median was 43 µs, and 97 in
+// all. So turns are for rates that only a benchmark reaches.
 const (
 	exchangeTurn  = time.Second / 8
 	exchangeEvery = time.Second
 	busySegments  = 40_000.0
 )
 
-// exchangeTimes are what the programs of exchanges saw, and what is made of it.
+// exchangeTimes is what the programs of exchanges saw, and what is derived from it.
 type exchangeTimes struct {
 	rate
 	procs  []procfs.Proc // in the target's network namespace
 	number uint32        // of the turn; odd while the programs are detached
 	ends   map[bpf.ExchangesEnd]*endTimes
 	came   float64 // segments to the namespace, as read last
-	ofTurn float64 // of them, in the latest turn
+	ofTurn float64 // those of the latest turn
 }
 
-// endTimes are of the exchanges with an endpoint.
+// endTimes are the times of the exchanges with an endpoint.
 type endTimes struct {
 	read bpf.ExchangesTimes // as read last
 	turn bpf.ExchangesTimes // in the latest turn
 	sum  [exchangeBuckets]float64
-	// atTimer are those seen whose answer was sent as a timed wait had just ended.
+	// atTimer counts those seen whose answer was sent when a timed wait had just ended.
 	atTimer uint64
 }
 
@@ -68,8 +68,8 @@ func (e *exchanges) startTurns(proc string, members []host.Process) error {
 	return nil
 }
 
-// segments are those that came to the namespace until now: to all of its connections, the target's or not. Without a
-// process in it that still runs, none come.
+// segments returns how many segments have come to the namespace until now, on all of its connections, the target's or
+// not. Once no process in it runs any more, none come.
 func (t *exchangeTimes) segments() float64 {
 	for _, p := range t.procs {
 		if s, err := p.Snmp(); err == nil && s.InSegs != nil {
@@ -92,7 +92,7 @@ func (e *exchanges) busy() (bool, error) {
 	return busy, nil
 }
 
-// met is how many segments the programs were called for, by CPU.
+// met returns how many segments the programs were called for, by CPU.
 func (e *exchanges) met() (cpus []uint64, err error) {
 	if err := e.set.collection.Maps[bpf.ExchangesMapMet].Lookup(uint32(0), &cpus); err != nil {
 		return nil, fmt.Errorf("read the number of segments: %w", err)
@@ -107,9 +107,9 @@ func (t *exchangeTimes) forgetTurn() {
 	t.ofTurn = 0
 }
 
-// beginTurn and endTurn read the segments and what the programs counted one after the other while these are attached:
-// to attach and detach them may take long where CPUs are full. What they count outside of the two is left out, and is
-// of those that nobody saw.
+// beginTurn and endTurn read the segments and the programs' counts one after the other while the programs are
+// attached: attaching and detaching them may take long where CPUs are full. What they count outside of the two
+// readings is left out, as if nobody had seen it.
 func (e *exchanges) beginTurn() error {
 	err := errors.Join(e.nextTurn(),
 		e.set.attachProgram(bpf.ExchangesProgReadSome), e.set.attachProgram(bpf.ExchangesProgArrive))
@@ -148,7 +148,8 @@ func (e *exchanges) read(detached bool) error {
 	return e.count((*endTimes).count)
 }
 
-// pass takes the segments that came since it was called last, and whether the programs were detached.
+// pass accounts for the segments that came since it was called last. detached says that the programs were detached
+// then.
 func (t *exchangeTimes) pass(detached bool) {
 	came := t.segments()
 	more := max(0, came-t.came)
@@ -162,7 +163,7 @@ func (t *exchangeTimes) pass(detached bool) {
 	}
 }
 
-// count gives to each endpoint what the programs counted there until now.
+// count passes to each endpoint what the programs counted there until now.
 func (e *exchanges) count(to func(*endTimes, *bpf.ExchangesTimes)) error {
 	ends := e.times.ends
 	return readHash(e.set.collection.Maps[bpf.ExchangesMapEnds], func(end bpf.ExchangesEnd, now *bpf.ExchangesTimes) {
@@ -188,7 +189,7 @@ func (t *endTimes) count(now *bpf.ExchangesTimes) {
 // leaveOut begins to count from now on.
 func (t *endTimes) leaveOut(now *bpf.ExchangesTimes) { t.read = *now }
 
-// add adds so many exchanges that nobody saw: they took as long as those of the latest turn.
+// add adds exchanges that nobody saw, as if they took as long as those of the latest turn.
 func (t *endTimes) add(exchanges float64) {
 	seen := t.seenInTurn()
 	if seen == 0 {
@@ -208,6 +209,6 @@ func (t *endTimes) seenInTurn() (sum float64) {
 	return sum
 }
 
-// unfinished are the exchanges whose end was not seen in the turn in which they began. Those that ended are at times
-// more: the last one of a connection before turns were needed.
+// unfinished returns how many exchanges began in the turn but were not seen to end in it. At times more end than
+// begin, such as the last one of a connection from before turns were needed.
 func (t *endTimes) unfinished() float64 { return max(0, t.begunInTurn()-t.seenInTurn()) }

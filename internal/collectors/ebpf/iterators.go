@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// iteratorBuffer is what one read of an iterator may give: the kernel keeps eight pages (bpf_seq_read in
+// iteratorBuffer is how much one read of an iterator may return: the kernel keeps eight pages (bpf_seq_read in
 // kernel/bpf/bpf_iter.c).
 const iteratorBuffer = 64 << 10
 
-// readRecords calls each with every record that an iterator writes. The record is used again for the next one. It looks
-// at the context once a buffer, which is some tenths of a millisecond of the kernel's work.
+// readRecords calls each with every record that an iterator writes. The record is used again for the next one. It
+// checks the context once a buffer, which is some tenths of a millisecond of the kernel's work.
 func readRecords[T any](ctx context.Context, r io.Reader, each func(*T) error) error {
 	var zero T
 	size := int(unsafe.Sizeof(zero))
@@ -40,7 +40,7 @@ func readRecords[T any](ctx context.Context, r io.Reader, each func(*T) error) e
 	}
 }
 
-// fill reads until the buffer is full or the iterator at its end.
+// fill reads until the buffer is full or the iterator is at its end.
 func fill(ctx context.Context, r io.Reader, b []byte) (n int, err error) {
 	for n < len(b) && ctx.Err() == nil {
 		m, err := r.Read(b[n:])
@@ -58,14 +58,14 @@ func fill(ctx context.Context, r io.Reader, b []byte) (n int, err error) {
 }
 
 // The commands and the attach type of include/uapi/linux/bpf.h that a cgroup iterator needs. cilium/ebpf v0.22.0
-// attaches iterators without parameters and those of maps only.
+// attaches only iterators without parameters and those of maps.
 const (
 	bpfLinkCreate = 28
 	bpfIterCreate = 33
 	bpfTraceIter  = 28
 )
 
-// A cgroupLink is an iterator over the control groups below one, itself the first.
+// A cgroupLink is an iterator over a control group and those below it. The group itself comes first.
 type cgroupLink struct{ fd int }
 
 // linkCgroups attaches a program of type iter/cgroup to the directory of a group, of v1 or v2 (Linux 6.1).

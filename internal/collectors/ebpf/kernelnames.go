@@ -20,12 +20,12 @@ import (
 // maxNamed bounds the addresses that are named: more than tables of stacks hold.
 const maxNamed = 1 << 16
 
-// symbolizer is one for addresses of the kernel as they stand in stacks, and any of processes. iterator is the one that
-// names the former.
+// symbolizer returns one for addresses of the kernel as they stand in stacks, and for any addresses of processes.
+// iterator names the former.
 func (s *set) symbolizer(iterator, proc string, kernel []uint64) (*symbols.Symbolizer, error) {
 	wanted := make([]uint64, 0, 2*len(kernel))
 	for _, ip := range kernel {
-		// of a call it is the return address, which may be the first of the next function
+		// a call has its return address here, which may be the first of the next function
 		wanted = append(wanted, ip, ip-1)
 	}
 	functions, err := s.kernelSymbols(iterator, wanted)
@@ -35,7 +35,7 @@ func (s *set) symbolizer(iterator, proc string, kernel []uint64) (*symbols.Symbo
 	return symbols.New(proc, functions), nil
 }
 
-// kernelSymbols names the functions that addresses of the kernel are in, by the file's iterator of bpf/names.h, which
+// kernelSymbols names the functions that addresses of the kernel are in, with the file's iterator of bpf/names.h. That
 // costs 1 µs for each address, where the kernel's whole list costs 40 ms.
 func (s *set) kernelSymbols(iterator string, addresses []uint64) (map[uint64]symbols.KernelFunction, error) {
 	out := map[uint64]symbols.KernelFunction{}
@@ -80,9 +80,9 @@ func (s *set) nameSome(l *link.Iter, keys []uint64, out map[uint64]symbols.Kerne
 	return err
 }
 
-// parseKernelNames reads what the iterator writes, as lib/vsprintf.c and kernel/kallsyms.c (__sprint_symbol) have it:
-// the address, the name with offset and size, and the module in brackets; the address again for what is in no function,
-// which has no symbol here.
+// parseKernelNames reads what the iterator writes, in the format of lib/vsprintf.c and kernel/kallsyms.c
+// (__sprint_symbol): the address, the name with offset and size, and the module in brackets. An address that is in no
+// function is written twice, and has no symbol here.
 func parseKernelNames(r io.Reader) (map[uint64]symbols.KernelFunction, error) {
 	out := map[uint64]symbols.KernelFunction{}
 	sc := bufio.NewScanner(r)

@@ -15,16 +15,17 @@ import (
 )
 
 // The kernel measures programs for measuredFor of each measuredEvery: it reads the clock twice for each run of any
-// program, which on most CPUs takes longer than the run (measured: 95 ns, where an empty program takes 54). An interval
-// as long as that between samples has as many runs of what samples cause as any other. The first one begins as the
-// programs are loaded.
+// program, which on most CPUs takes longer than the run (measured: 95 ns, where an empty program takes 54). An
+// interval as long as that between samples has as many of the runs that samples cause as any other. The first one
+// begins when the programs are loaded.
 const (
 	measuredFor   = time.Second
 	measuredEvery = 8 * time.Second
 )
 
-// A meter is what the programs of a set cost in the intervals in which the kernel measured them. It has a clock of its
-// own: a set that is sampled once, at the end, would otherwise have all programs measured for all of the window.
+// A meter adds up what the programs of a set cost in the intervals in which the kernel measures them. It has a clock
+// of its own: a set that is sampled once, at the end, would otherwise have all programs measured for all of the
+// window.
 type meter struct {
 	mu        sync.Mutex
 	stats     io.Closer // the kernel measures while it is open; nil: not now
@@ -38,16 +39,16 @@ type meter struct {
 	closed    bool
 
 	opened  time.Time
-	counted map[string]cost // of all runs, of programs that count these themselves (countRuns)
+	counted map[string]cost // of all runs, for programs that count their runs themselves (countRuns)
 }
 
-// A cost is of one program.
+// A cost is what one program cost.
 type cost struct {
 	runs          uint64
 	run, measured time.Duration
 }
 
-// startMeter has the kernel measure from now on, in turns, or where there are only iterators while they run.
+// startMeter has the kernel measure from now on: in turns, or where there are only iterators, while they run.
 func (s *set) startMeter(spec *cilium.CollectionSpec) error {
 	m := &s.meter
 	m.mu.Lock()
@@ -104,10 +105,10 @@ func (s *set) takeTurn() {
 	m.turn.Reset(measuredEvery - measuredFor)
 }
 
-// measured calls fn, in which iterators run, and has them measured.
+// measured calls fn, in which iterators run, and has the kernel measure them.
 func (s *set) measured(fn func() error) error {
 	if !s.meter.iterators {
-		return fn() // in turn, or not to be had
+		return fn() // measured in turns, or not at all
 	}
 	stats, err := cilium.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
@@ -132,8 +133,8 @@ func (m *meter) close() error {
 	return err
 }
 
-// runs reads what the kernel measured of each program until now, and appends the events that it missed because it ran
-// already on that CPU.
+// runs reads what the kernel measured of each program until now, and appends the events that a program missed because
+// it already ran on that CPU.
 func (s *set) runs(a *recording.Appender) (map[string]cost, error) {
 	out := map[string]cost{}
 	for name, p := range s.collection.Programs {
@@ -172,8 +173,8 @@ func (s *set) appendCost(a *recording.Appender) error {
 	return nil
 }
 
-// countRuns tells how often programs ran by now that are not attached all the time: what the kernel measured of some is
-// what all took.
+// countRuns records how often programs that are not always attached have run by now: the runs that the kernel measured
+// stand for all.
 func (s *set) countRuns(runs uint64, programs ...string) error {
 	s.meter.mu.Lock()
 	defer s.meter.mu.Unlock()

@@ -15,7 +15,7 @@ type names struct {
 
 func newNames(proc string) names { return names{proc: proc, seen: map[uint32]string{}} }
 
-// of is the process's own name; of one that has ended, that of the thread that a program saw.
+// of returns the process's own name, or if it has ended, that of the thread that a program saw.
 func (n names) of(pid uint32, comm []byte) string {
 	if name, ok := n.seen[pid]; ok {
 		return name

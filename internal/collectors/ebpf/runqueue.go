@@ -74,8 +74,8 @@ func openRunQueue(ctx context.Context, l *Loader, env collect.Env) (collect.Sour
 	return s, nil
 }
 
-// cpuTreeOf gives the root of the control groups that share the CPUs, through perfdoctor's own: in v1 those of the cpu
-// controller.
+// cpuTreeOf returns the root of the control groups that share the CPUs, found through perfdoctor's own: in v1 those of
+// the cpu controller.
 func cpuTreeOf(ctx context.Context, h *host.Host) (dir string, err error) {
 	link, err := os.Readlink(filepath.Join(h.Proc, "self"))
 	if err != nil {
@@ -135,8 +135,8 @@ func (s *runQueue) Sample(ctx context.Context, a *recording.Appender) error {
 	return err
 }
 
-// groups gives the times by the groups' ids, with those of what is under way, and what each CPU runs, with the waits
-// that ended on it.
+// groups returns the times by the ids of the groups, including what is under way, and for each CPU what it runs and
+// the waits that ended on it.
 func (s *runQueue) groups() (sums map[uint64]bpf.RunQueueUsage, cpus []bpf.RunQueueRunning, err error) {
 	sums = map[uint64]bpf.RunQueueUsage{}
 	update := func(id uint64, change func(*bpf.RunQueueUsage)) {
@@ -184,8 +184,8 @@ func (s *runQueue) groups() (sums map[uint64]bpf.RunQueueUsage, cpus []bpf.RunQu
 	return sums, cpus, err
 }
 
-// runQueueBound is the upper bound of the first bucket of waits (bucket() in runqueue.bpf.c): one on an idle CPU takes
-// little more.
+// runQueueBound is the upper bound of the first bucket of waits (bucket() in runqueue.bpf.c): a wait on an idle CPU
+// takes little more.
 const runQueueBound = 1024 * time.Nanosecond
 
 // appendRunQueueWaits appends the waits of all threads by length.
@@ -206,7 +206,7 @@ func appendRunQueueWaits(a *recording.Appender, cpus []bpf.RunQueueRunning) {
 	a.None(metric.RunQueueWaits)
 }
 
-// appendGroups puts groups without a path together.
+// appendGroups appends the times of the groups; those without a path are added up.
 func appendGroups(a *recording.Appender, groups map[uint64]bpf.RunQueueUsage, paths map[uint64]string) {
 	byPath := map[string]bpf.RunQueueUsage{}
 	for id, u := range groups {

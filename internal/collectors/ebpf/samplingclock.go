@@ -15,18 +15,18 @@ import (
 )
 
 // A clock of one period beats with programs that do the same again and again: a server that answered eight requests in
-// each 0.45 ms had 7 and 17 % of its samples in one method, in two windows of one run. So the period is another one
-// after each periodLasts, by chance within periodSpread of the mean to either side: samples are 1 ms off then, as long
-// as the requests of a busy server and the ticks of a kernel of 1000 Hz. Each change is 3 µs on every CPU.
+// each 0.45 ms had 7 and 17 % of its samples in one method, in two windows of one run. So the period changes after
+// each periodLasts, to a random one within periodSpread of the mean: that moves samples by 1 ms, as long as the
+// requests of a busy server and the ticks of a kernel of 1000 Hz. Each change takes 3 µs on every CPU.
 const (
 	periodLasts  = 250 * time.Millisecond
 	periodSpread = 0.1
 )
 
-// meanPeriod is that of sampleRate.
+// meanPeriod is the period of sampleRate.
 const meanPeriod = time.Second / sampleRate
 
-// samplingClock has a program run at each tick of a clock per CPU, which does not tick for the idle task.
+// samplingClock runs a program at each tick of a clock per CPU, which does not tick for the idle task.
 type samplingClock struct {
 	events []int // descriptors, one for each CPU
 
@@ -34,13 +34,13 @@ type samplingClock struct {
 	timer   *time.Timer // to the next change; nil when stopped
 	failed  error
 	began   time.Time
-	since   time.Time // the period is as it is
+	since   time.Time // of the last change
 	period  time.Duration
 	samples float64 // until then, of a CPU that is always busy
 }
 
-// startSampling attaches a program to the clocks of the CPUs. The program is attached as before bpf_link, which for
-// these events is there since Linux 5.15.
+// startSampling attaches a program to the clocks of the CPUs. It attaches the program as was done before bpf_link,
+// which these events have only since Linux 5.15.
 func startSampling(cpus []int, program int) (*samplingClock, error) {
 	now := time.Now()
 	c := &samplingClock{began: now, since: now, period: meanPeriod}
@@ -97,7 +97,7 @@ func perfUnavailable(cpu int, err error) error {
 	return fmt.Errorf("perf_event_open of CPU %d: %w", cpu, err)
 }
 
-// change gives all clocks another period.
+// change sets another period on all clocks.
 func (c *samplingClock) change() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +121,7 @@ func (c *samplingClock) change() {
 // kernel/events/core.c clears period_left), and half of one has passed on average.
 const halfInterval = 0.5
 
-// setPeriod has the clock tick at another rate. The kernel reads the period from memory, not from the argument.
+// setPeriod makes the clock tick at another rate. The kernel reads the period from memory, not from the argument.
 func setPeriod(fd int, period time.Duration) error {
 	ns := uint64(period)
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_PERIOD, uintptr(unsafe.Pointer(&ns)))
@@ -137,7 +137,7 @@ func (c *samplingClock) count(now time.Time) {
 	c.since = now
 }
 
-// stop ends the sampling, and gives the time that a sample stands for.
+// stop ends the sampling, and returns the time that a sample stands for.
 func (c *samplingClock) stop() (time.Duration, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,7 +158,7 @@ func (c *samplingClock) stop() (time.Duration, error) {
 	return time.Duration(float64(now.Sub(c.began)) / c.samples), nil
 }
 
-// end has no change follow.
+// end stops further changes of the period.
 func (c *samplingClock) end() {
 	if c.timer != nil {
 		c.timer.Stop()
@@ -166,7 +166,7 @@ func (c *samplingClock) end() {
 	}
 }
 
-// close ends the clocks. That of nil does nothing.
+// close ends the clocks. On nil it does nothing.
 func (c *samplingClock) close() error {
 	if c == nil {
 		return nil

@@ -95,16 +95,16 @@ func openScheduler(ctx context.Context, l *Loader, env collect.Env) (collect.Sou
 	return s, nil
 }
 
-// maxSleeps is the table's size of scheduler.bpf.c. placesOfThread is at how many places a thread waits in a time
-// bucket: of most at one to three.
+// maxSleeps is the size of the table in scheduler.bpf.c. placesOfThread is how many places a thread waits at in a time
+// bucket: most wait at one to three.
 const (
 	maxSleeps      = 65536
 	placesOfThread = 8
 )
 
-// waitBucket is how long the time buckets last in which waits are counted: a second, and of a long window a sixtieth of
-// it, but longer where the table has no room for that. Where it has room for one bucket only, it is 0: the waits have
-// no times.
+// waitBucket returns the length of the time buckets in which waits are counted: a second, or a sixtieth of a long
+// window, but longer where the table has no room for that. It returns 0 where the table has room for one bucket only:
+// the waits have no times then.
 func waitBucket(threads int, window time.Duration) time.Duration {
 	const most = 60
 	buckets := min(most, maxSleeps/(placesOfThread*max(threads, 1)))
@@ -138,9 +138,9 @@ func (s *scheduler) startClock(bucket time.Duration) error {
 	return nil
 }
 
-// Without --deep the programs may take 2 % of a CPU. A switch of the target's takes 0.5 µs, so that this many of a
-// whole host take half of that at most: they are counted for a moment before. A stack takes 3 µs more: the other half
-// is for so many, and where threads wait more often, one of several waits stands for all.
+// Without --deep the programs may take 2 % of a CPU. A switch of the target takes 0.5 µs, so affordableSwitches of a
+// whole host take at most half of that: they are counted for a moment beforehand. A stack takes 3 µs more: the other
+// half is for affordableStacks. Where threads wait more often, one of several waits stands for all.
 const (
 	affordableSwitches = 20_000 // a second
 	countSwitches      = 100 * time.Millisecond
@@ -149,7 +149,7 @@ const (
 	leastStacks, allStacks = 2, 64
 )
 
-// affordable gives how many stacks may be taken of a thread in a period, or says why its switches are not followed.
+// affordable returns how many stacks of a thread may be taken in a period, or says why its switches are not followed.
 func (s *scheduler) affordable(ctx context.Context, env collect.Env, members []host.Process) (uint32, error) {
 	if env.Deep {
 		return allStacks, nil
@@ -166,7 +166,7 @@ func (s *scheduler) affordable(ctx context.Context, env collect.Env, members []h
 	return uint32(min(max(affordableStacks/max(s.threadsOf(members), 1), leastStacks), allStacks)), nil
 }
 
-// switchesOf counts how often a host switches between threads, in a second.
+// switchesOf returns how many times a second a host switches between threads.
 func switchesOf(ctx context.Context, proc string) (rate float64, err error) {
 	fs, err := procfs.NewFS(proc)
 	if err != nil {
@@ -187,7 +187,7 @@ func switchesOf(ctx context.Context, proc string) (rate float64, err error) {
 	return float64(after.ContextSwitches-before.ContextSwitches) / time.Since(began).Seconds(), nil
 }
 
-// targetMembers gives the target's processes, for programs that run at what is too frequent for a whole host.
+// targetMembers returns the target's processes, for programs that run too often to be used on a whole host.
 func targetMembers(ctx context.Context, env collect.Env, what string) ([]host.Process, error) {
 	if env.Target.Kind == host.KindHost {
 		return nil, collect.Unavailable(recording.StatusUnsupported, "diagnose a process, cgroup or container",
@@ -203,7 +203,7 @@ func targetMembers(ctx context.Context, env collect.Env, what string) ([]host.Pr
 	return members, nil
 }
 
-// targetNetNS gives the inode of the target's network namespace.
+// targetNetNS returns the inode of the target's network namespace.
 func targetNetNS(env collect.Env) (uint32, error) {
 	netns := env.Target.Namespaces.Net
 	if netns.Inode == 0 {
@@ -213,7 +213,7 @@ func targetNetNS(env collect.Env) (uint32, error) {
 	return uint32(netns.Inode), nil
 }
 
-// setTargets tells programs the processes they are about.
+// setTargets tells programs which processes to follow.
 func setTargets(spec *cilium.CollectionSpec, members []host.Process) error {
 	if len(members) == 1 {
 		if err := spec.Variables[bpf.SchedulerVarOnlyTgid].Set(uint32(members[0].PID)); err != nil {
@@ -267,7 +267,7 @@ func (s *scheduler) Sample(_ context.Context, a *recording.Appender) error {
 	return err
 }
 
-// symbolizer is one for the waits' kernel stacks, and any addresses of processes.
+// symbolizer returns one for the kernel stacks of the waits, and for any addresses of processes.
 func (s *scheduler) symbolizer(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept) (*symbols.Symbolizer, error) {
 	keys := map[uint64]bool{}
 	for at := range sleeps {
@@ -320,7 +320,7 @@ func (s *scheduler) appendThreads(a *recording.Appender, threads map[uint32]bpf.
 		metric.CPUWaitDurations)
 }
 
-// threadName is empty of a thread that has ended.
+// threadName returns the name of a thread, "" if it has ended.
 func (s *scheduler) threadName(pid, tid uint32) string {
 	if name, known := s.comms[tid]; known {
 		return name
@@ -335,8 +335,8 @@ func (s *scheduler) threadName(pid, tid uint32) string {
 	return s.comms[tid]
 }
 
-// appendProfile names the stacks and appends the off-CPU profile: time from a thread's falling asleep until it is
-// woken, so that neither waiting for a CPU nor throttling is in it.
+// appendProfile names the stacks and appends the off-CPU profile. It has the time from when a thread falls asleep
+// until it is woken, so it includes neither waiting for a CPU nor throttling.
 func (s *scheduler) appendProfile(a *recording.Appender, names *symbols.Symbolizer,
 	sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept,
 	window time.Duration, lost int64,
@@ -364,8 +364,8 @@ func (s *scheduler) appendProfile(a *recording.Appender, names *symbols.Symboliz
 	return nil
 }
 
-// stack gives the frames of a wait, the innermost first: the kernel's without the program itself above the scheduler,
-// then the process's.
+// stack returns the frames of a wait, the innermost first: those of the kernel, without the program itself above the
+// scheduler, then those of the process.
 func (s *scheduler) stack(b *stacks.Builder, names *symbols.Symbolizer, at bpf.SchedulerPlace) ([]int, error) {
 	kernel, err := s.addresses(at.KernelStack)
 	if err != nil {
@@ -384,7 +384,7 @@ func (s *scheduler) stack(b *stacks.Builder, names *symbols.Symbolizer, at bpf.S
 	return names.Stack(b, at.Tgid, kernel, names.WithCaller(at.Tgid, user, at.Caller)), nil
 }
 
-// addresses gives the stack of a key, nothing where there was none or it could not be kept (bpf/stacks.h).
+// addresses returns the stack of a key, nil where there was none or it could not be kept (bpf/stacks.h).
 func (s *scheduler) addresses(key uint64) ([]uint64, error) {
 	var st bpf.SchedulerStack
 	err := s.set.collection.Maps[bpf.SchedulerMapStacks].Lookup(key, &st)

@@ -22,8 +22,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// Sockets lists the TCP sockets of one network namespace, and the processes that hold them, by iterators in the kernel;
-// see [SocketsFloor]. It is not safe for concurrent use.
+// Sockets lists the TCP sockets of one network namespace, and the processes that hold them, with iterators in the
+// kernel; see [SocketsFloor]. It is not safe for concurrent use.
 type Sockets struct {
 	set         *set
 	sockets     *link.Iter
@@ -47,7 +47,8 @@ func SocketsFloor() collect.Floor {
 }
 
 // OpenSockets loads the programs for the namespace of the environment's target, perfdoctor's own for a host. pid is a
-// process in the namespace, 0 when it is perfdoctor's own. It takes as long as a collector of this package to open.
+// process in the namespace, 0 when it is perfdoctor's own. Opening takes as long as it does for a collector of this
+// package.
 func OpenSockets(ctx context.Context, l *Loader, env collect.Env, pid int) (*Sockets, error) {
 	if err := allowed(env.Host); err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func OpenSockets(ctx context.Context, l *Loader, env collect.Env, pid int) (*Soc
 	return s, nil
 }
 
-// ticks gives the kernel's CONFIG_HZ: the coarse clocks advance once a tick (kernel/time/posix-timers.c,
+// ticks returns the kernel's CONFIG_HZ: the coarse clocks advance once a tick (kernel/time/posix-timers.c,
 // KTIME_LOW_RES).
 func ticks() (int64, error) {
 	var res unix.Timespec
@@ -99,13 +100,14 @@ func ticks() (int64, error) {
 	return int64(math.Round(1e9 / float64(res.Nsec))), nil
 }
 
-// Each calls fn with every TCP socket of the namespace, listeners first, as [sockdiag.Conn.Dump] does. It tells less
-// than that: of inodes those of LISTEN and CLOSE_WAIT, of timers the time left in TIME_WAIT and the retransmissions of
-// SYN_SENT, of queues a listener's, of tcp_info that of ESTABLISHED up to DataSegsOut that is recorded; no cookie,
-// interface or user. It tells more, too: [sockdiag.Info.Last]. fn's socket is used again.
+// Each calls fn with every TCP socket of the namespace, listeners first, as [sockdiag.Conn.Dump] does. It reports less
+// than that: inodes only for LISTEN and CLOSE_WAIT, timers only as the time left in TIME_WAIT and the retransmissions
+// of SYN_SENT, queues only of listeners, tcp_info only for ESTABLISHED, and of it what is recorded up to DataSegsOut;
+// no cookie, interface or user. It reports [sockdiag.Info.Last] in addition. fn's socket is used again.
 func (s *Sockets) Each(ctx context.Context, fn func(*sockdiag.Socket) error) error {
 	var r io.ReadCloser
-	// An iterator is of the namespace in which it is created (bpf_iter_init_seq_net in net/core or fs/proc/proc_net.c).
+	// An iterator belongs to the namespace in which it is created (bpf_iter_init_seq_net in net/core or
+	// fs/proc/proc_net.c).
 	err := s.enter(func() (err error) {
 		r, err = s.sockets.Open()
 		return err
@@ -161,7 +163,7 @@ func (s *Sockets) convert(to *sockdiag.Socket, from *bpf.SocketsTcpSocket) {
 // millis turns jiffies into milliseconds.
 func (s *Sockets) millis(jiffies uint32) uint32 { return uint32(int64(jiffies) * 1000 / s.hz) }
 
-// addr gives the bytes of an address as they are in the kernel's memory.
+// addr returns the bytes of an address as they are in the kernel's memory.
 func addr(words [4]uint32) (b [16]byte) {
 	for i, w := range words {
 		binary.NativeEndian.PutUint32(b[4*i:], w)
@@ -175,8 +177,8 @@ func ntohs(port uint16) uint16 {
 	return binary.BigEndian.Uint16(b[:])
 }
 
-// Holders calls fn with every descriptor of a TCP socket of the namespace, of all processes that are in perfdoctor's
-// pid namespace or below. The pids are those of the first pid namespace. fn's holder is used again.
+// Holders calls fn with every descriptor of a TCP socket of the namespace that a process in perfdoctor's pid namespace
+// or below holds. The pids are those of the first pid namespace. fn's holder is used again.
 func (s *Sockets) Holders(ctx context.Context, fn func(*Holder) error) error {
 	r, err := s.descriptors.Open()
 	if err != nil {

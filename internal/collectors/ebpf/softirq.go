@@ -40,14 +40,14 @@ func interruptMetrics() []metric.Metric {
 	}
 }
 
-// vectorNames are the softirqs as in /proc/softirqs (kernel/softirq.c), at the index of softirq.bpf.c.
+// vectorNames are the softirqs as in /proc/softirqs (kernel/softirq.c), at their index in softirq.bpf.c.
 var vectorNames = [...]string{
 	"HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER",
 	"RCU",
 }
 
 // x86Vectors are the interrupts without a line, as in /proc/interrupts (arch/x86/kernel/irq.c), and their index in
-// softirq.bpf.c. CAL has both kinds of function calls.
+// softirq.bpf.c. CAL covers both kinds of function calls.
 var x86Vectors = [...]struct {
 	name    string
 	indices []uint32
@@ -114,14 +114,14 @@ func (s *softirq) Sample(_ context.Context, a *recording.Appender) error {
 	return s.sampleLines(a)
 }
 
-// softirqBuckets is BUCKETS of softirq.bpf.c, and softirqBound the upper bound of the first; each next is four times
-// that.
+// softirqBuckets is BUCKETS of softirq.bpf.c, and softirqBound is the upper bound of the first; each next bound is
+// four times as large.
 const (
 	softirqBuckets = 12
 	softirqBound   = 1024 * time.Nanosecond
 )
 
-// appendDurations appends how many of those that were timed took how long, of all CPUs.
+// appendDurations appends the timed softirqs of all CPUs by how long they took.
 func (s *softirq) appendDurations(a *recording.Appender) error {
 	m := s.set.collection.Maps[bpf.SoftirqMapDurations]
 	if n := len(vectorNames) * softirqBuckets; int(m.MaxEntries()) != n {
@@ -185,7 +185,7 @@ func addSpent(sum, more []bpf.SoftirqSpent) []bpf.SoftirqSpent {
 func appendSpent(a *recording.Appender, irq string, spent []bpf.SoftirqSpent) {
 	for cpu, n := range spent {
 		if n.Count == 0 {
-			continue // also of CPUs that could be, but are not there
+			continue // also for possible CPUs that are not present
 		}
 		a.Counter(metric.HardirqRuns, float64(n.Count), strconv.Itoa(cpu), irq)
 		a.Counter(metric.HardirqSeconds, float64(n.Ns)*1e-9, strconv.Itoa(cpu), irq)

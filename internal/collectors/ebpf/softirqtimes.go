@@ -12,34 +12,35 @@ import (
 )
 
 // A busy server runs 100,000 softirqs a second, and two programs are called for each. So where a CPU has more than
-// busySoftirqs a second, which cost 0.04 % of it, they are attached for softirqTurn of each second, which takes 0.7 ms.
-// /proc/softirqs has the number of the others, and they took as long as those that were timed.
+// busySoftirqs a second, which cost 0.04 % of it, they are attached for softirqTurn of each second, which takes 0.7
+// ms. /proc/softirqs counts the others, which are taken to last as long as those that were timed.
 const (
 	softirqTurn   = 50 * time.Millisecond
 	turnEvery     = time.Second
 	busySoftirqs  = 2000.0
-	enoughToTrust = 100 // softirqs whose mean is taken for that of others
+	enoughToTrust = 100 // softirqs whose mean stands for that of others
 )
 
-// softirqTimes are what the programs of softirqs saw.
+// softirqTimes is what the programs of softirqs saw.
 type softirqTimes struct {
 	rate
 	number  uint64                          // of the turn
-	missed  bool                            // since the softirqs were read last, the programs were detached
+	missed  bool                            // the programs were detached since the softirqs were last read
 	vectors [len(vectorNames)][]softirqTime // by CPU
 }
 
 // softirqTime is the time of the softirqs of a vector on a CPU.
 type softirqTime struct {
 	timed   bpf.SoftirqSpent // by the programs
-	recent  bpf.SoftirqSpent // of it, what is not in the mean yet
+	recent  bpf.SoftirqSpent // what of it is not in the mean yet
 	mean    float64          // ns, of the latest enoughToTrust or more; 0: not known yet
 	ran     uint64           // number of all, by /proc/softirqs
-	untimed uint64           // of them, those whose time is not known
+	untimed uint64           // those of them whose time is not known
 	ns      float64          // of all others
 }
 
-// add takes what the programs and the kernel counted until now. missed: the programs were detached since the last time.
+// add takes what the programs and the kernel counted until now. missed says that the programs were detached since the
+// last time.
 func (v *softirqTime) add(timed bpf.SoftirqSpent, ran uint64, missed bool) {
 	count, ns := timed.Count-v.timed.Count, timed.Ns-v.timed.Ns
 	v.ns += float64(ns)
@@ -142,7 +143,7 @@ func (s *softirq) read() error {
 	return nil
 }
 
-// timed gives the seconds of a vector's softirqs that were timed.
+// timed returns how many seconds the timed softirqs of a vector took.
 func (s *softirq) timed(vector int) float64 {
 	s.turns.mu.Lock()
 	defer s.turns.mu.Unlock()
@@ -163,7 +164,7 @@ func (s *softirq) appendSoftirqs(a *recording.Appender) error {
 	for i, cpus := range s.times.vectors {
 		for cpu, v := range cpus {
 			if v.timed.Count == 0 {
-				continue // also of CPUs that could be, but are not there
+				continue // also for possible CPUs that are not present
 			}
 			a.Counter(metric.SoftirqsTimed, float64(v.timed.Count), strconv.Itoa(cpu), vectorNames[i])
 			a.Counter(metric.SoftirqSeconds, v.ns*1e-9, strconv.Itoa(cpu), vectorNames[i])

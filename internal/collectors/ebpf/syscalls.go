@@ -116,7 +116,7 @@ func appendCalls(a *recording.Appender, name string, each []bpf.SyscallsCallTota
 	}
 }
 
-// durationBound is the upper bound of bucket i (BUCKETS in syscalls.bpf.c).
+// durationBound returns the upper bound of bucket i (BUCKETS in syscalls.bpf.c).
 func durationBound(i, buckets int) string {
 	if i == buckets-1 {
 		return "+Inf"
@@ -124,7 +124,7 @@ func durationBound(i, buckets int) string {
 	return strconv.FormatFloat((time.Duration(1024) << (2 * i)).Seconds(), 'g', 6, 64)
 }
 
-// movesBytes tells whether what a call returns is a number of bytes. recvmmsg and sendmmsg return messages.
+// movesBytes reports whether a call returns a number of bytes. recvmmsg and sendmmsg return messages.
 func movesBytes(name string) bool {
 	for _, prefix := range []string{"read", "write", "pread", "pwrite", "send", "recv", "splice", "copy_file_range"} {
 		if strings.HasPrefix(name, prefix) {

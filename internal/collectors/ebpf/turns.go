@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// turns attach programs for a part of the time: a program that runs a hundred thousand times a second costs the host
-// more than it may, even where it does nothing (0.06 µs a call).
+// turns attaches programs for a part of the time: a program that runs a hundred thousand times a second costs the host
+// more than it may, even if it does nothing (0.06 µs a call).
 type turns struct {
 	length time.Duration // of a turn
-	every  time.Duration // from the begin of one to that of the next
-	// attach begins a turn, and detach ends it. busy reads what was counted, and tells whether it is so much that turns
-	// are needed: else the programs stay attached.
+	every  time.Duration // from the beginning of one to that of the next
+	// attach begins a turn, and detach ends it. busy reads what was counted, and reports whether it is so much that
+	// turns are needed; otherwise the programs stay attached.
 	attach, detach func() error
 	busy           func() (bool, error)
 
@@ -19,22 +19,22 @@ type turns struct {
 	timer    *time.Timer
 	attached bool
 	since    time.Time     // when they were attached last
-	before   time.Duration // for which they were attached until then
+	before   time.Duration // how long they were attached until then
 	closed   bool
 	failed   error
 }
 
-// A rate is of what is counted by CPU.
+// A rate is how fast something that is counted by CPU grows.
 type rate struct {
 	limit  float64 // a second and CPU, above which turns are needed
 	since  time.Time
-	before []uint64 // as it was marked
+	before []uint64 // when it was marked
 }
 
-// mark begins the time of the rate.
+// mark begins the time over which the rate is taken.
 func (r *rate) mark(counts []uint64) { r.since, r.before = time.Now(), counts }
 
-// isBusy tells whether a CPU is above the limit since then.
+// isBusy reports whether a CPU has been above the limit since the last mark.
 func (r *rate) isBusy(counts []uint64) bool {
 	most := uint64(0)
 	for cpu, n := range counts {
@@ -43,7 +43,7 @@ func (r *rate) isBusy(counts []uint64) bool {
 	return float64(most) > r.limit*time.Since(r.since).Seconds()
 }
 
-// start begins with the programs attached.
+// start begins the turns, with the programs attached.
 func (t *turns) start() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +51,7 @@ func (t *turns) start() {
 	t.timer = time.AfterFunc(t.length, t.take)
 }
 
-// attachedFor is for how long the programs were attached until now. The lock is held.
+// attachedFor returns how long the programs were attached until now. The caller holds the lock.
 func (t *turns) attachedFor(now time.Time) time.Duration {
 	if !t.attached {
 		return t.before
@@ -83,7 +83,7 @@ func (t *turns) take() {
 	t.timer.Reset(next)
 }
 
-// change gives when to look again.
+// change begins or ends a turn where needed, and returns when to look again.
 func (t *turns) change() (time.Duration, error) {
 	if !t.attached {
 		err := t.attach()

@@ -22,23 +22,23 @@ import (
 const (
 	// membersLast is how long a list of the target's processes is used.
 	membersLast = time.Second
-	// readEvery is how long stacks of processes that were there at first may wait to be walked: the program wakes the
-	// reader earlier when a quarter of the room is taken, and for each of other processes, which may end.
+	// readEvery is how long stacks of processes that were there at first may wait to be walked. The program wakes the
+	// reader earlier when a quarter of the room is taken, and for each stack of other processes, which may end.
 	readEvery = 250 * time.Millisecond
 	// maxUnwound bounds the stacks that are kept, of 1 KB each at most.
 	maxUnwound = 16384
-	// The walks of a window may take this share of it, and so much more: 1000 a second, the most that are taken, take
-	// 1 % of a CPU, and opening a program's files some milliseconds. A hostile one cannot take more.
+	// The walks of a window may take unwindShare of it, and unwindStart more: 1000 a second, the most that are taken,
+	// take 1 % of a CPU, and opening a program's files takes some milliseconds. A hostile program cannot take more.
 	unwindShare = 0.05
 	unwindStart = 200 * time.Millisecond
 )
 
-// unknownCaller is the address in a stack for what called its outermost function, where a walk ended early. No mapping
-// has it.
+// unknownCaller stands in a stack for the caller of its outermost function, where a walk ended early. No mapping has
+// this address.
 const unknownCaller = 1
 
-// An unwinder walks the stacks of the target's programs while they are sampled. What it cannot walk keeps the stack
-// that the kernel took by frame pointers.
+// An unwinder walks the stacks of the target's programs while they are sampled. A sample that it cannot walk keeps the
+// stack that the kernel took by frame pointers.
 type unwinder struct {
 	host    *host.Host
 	target  host.Target
@@ -54,13 +54,13 @@ type unwinder struct {
 	done    chan error
 }
 
-// unwound is a sample; stack are addresses of 8 bytes each, "" where the kernel's stack is as good.
+// unwound is a sample. stack holds addresses of 8 bytes each; it is "" where the kernel's stack is as good.
 type unwound struct {
 	at    bpf.CPUProfileWhere
 	stack string
 }
 
-// startUnwinder reads the stacks that the program takes, until it is stopped.
+// startUnwinder begins to read the stacks that the program takes.
 func startUnwinder(ctx context.Context, h *host.Host, target host.Target, maps map[string]*cilium.Map) (*unwinder,
 	error,
 ) {
@@ -76,7 +76,7 @@ func startUnwinder(ctx context.Context, h *host.Host, target host.Target, maps m
 	return u, nil
 }
 
-// stop ends it once all that was taken is read.
+// stop ends the unwinder once it has read every stack that was taken.
 func (u *unwinder) stop() error {
 	if u == nil || u.reader == nil {
 		return nil
@@ -90,7 +90,7 @@ func (u *unwinder) stop() error {
 	return err
 }
 
-// close stops it and gives the files back.
+// close stops the unwinder and closes its files.
 func (u *unwinder) close() error {
 	if u == nil {
 		return nil
@@ -122,8 +122,9 @@ func (u *unwinder) run(ctx context.Context) error {
 	}
 }
 
-// list tells the program the target's processes. One past the map's size, and those of a target that ends, keep their
-// stacks by frame pointers. Those that are new since the first list may end unread, and stand under one that was there.
+// list tells the program the target's processes. Processes past the map's size, and those of a target that ends, keep
+// their stacks by frame pointers. Processes that are new since the first list may end unread, so they are entered
+// under one that was in it.
 func (u *unwinder) list(ctx context.Context) {
 	u.members = time.Now()
 	list, err := u.host.LateMembers(ctx, u.target)
@@ -156,7 +157,7 @@ func (u *unwinder) take(d *bpf.CPUProfileDump) {
 	u.spent += time.Since(began)
 }
 
-// walk gives a stack, "" of one that cannot be walked.
+// walk returns a stack, "" for one that cannot be walked.
 func (u *unwinder) walk(d *bpf.CPUProfileDump) (string, error) {
 	r := unwind.Registers{PC: d.Regs[0], SP: d.Regs[1], FP: d.Regs[2], LR: d.Regs[3]}
 	stack := d.Stack[:min(d.Size, uint64(len(d.Stack)))]
@@ -174,7 +175,7 @@ func (u *unwinder) walk(d *bpf.CPUProfileDump) (string, error) {
 	return string(b), nil
 }
 
-// each gives what was found once it is stopped.
+// each calls do with what was found, once the unwinder is stopped.
 func (u *unwinder) each(do func(unwound, uint64)) {
 	if u == nil {
 		return

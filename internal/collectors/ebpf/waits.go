@@ -27,7 +27,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// maxWaits bounds the series of waits recorded, and those of wakes: the longest and the most.
+// maxWaits bounds the recorded series of waits, and those of wakes. The longest are kept.
 const maxWaits = 500
 
 // callKinds says what a system call may wait for, by its name: CALL_READS and those after it in scheduler.bpf.c.
@@ -42,7 +42,7 @@ var callKinds = [...][]string{
 	4: {"futex"},
 }
 
-// setCalls tells the programs this machine's numbers of system calls.
+// setCalls tells the programs this machine's system call numbers.
 func setCalls(spec *cilium.CollectionSpec) error {
 	var kinds [512]uint8 // CALLS in scheduler.bpf.c
 	for number := range kinds {
@@ -55,19 +55,21 @@ func setCalls(spec *cilium.CollectionSpec) error {
 	return spec.Variables[bpf.SchedulerVarCalls].Set(kinds)
 }
 
-// registers is where a thread's saved registers are, and in them the number and the arguments of its system call.
+// registers says where a thread's saved registers are, and where in them the number and arguments of its system call
+// are.
 type registers struct {
 	call      uint32
 	arguments [3]uint32
 	dumped    [4]uint32 // those of struct dump in cpuprofile.bpf.c
 	caller    uint32    // the stack pointer, or the register that a call leaves the return address in
-	onStack   bool      // the former
+	onStack   bool      // caller is the stack pointer
 	byHelper  bool
 	fromStack uint32
 }
 
 // registersOf looks them up in the kernel's types: struct pt_regs of arch/x86/include/asm/ptrace.h and
-// arch/arm64/include/asm/ptrace.h. The latter begins with the registers by number; the first argument is kept beside.
+// arch/arm64/include/asm/ptrace.h. The latter begins with the registers by number, and keeps the first argument
+// separately.
 func registersOf(kernel *btf.Spec) (registers, error) {
 	var r registers
 	var regs *btf.Struct
@@ -132,8 +134,8 @@ func setRegisters(spec *cilium.CollectionSpec, kernel *btf.Spec) error {
 // listenTimeout bounds the search for listeners. They are in a table of their own in the kernel, and few.
 const listenTimeout = 2 * time.Second
 
-// setListeners tells the programs the ports on which somebody listens in the namespace of the process. Without them a
-// server's clients look like destinations, so an error is one.
+// setListeners tells the programs the ports that somebody listens on in the namespace of the process. Without them a
+// server's clients would look like destinations, so a failure is an error.
 func setListeners(spec *cilium.CollectionSpec, env collect.Env, pid int) error {
 	ports := map[uint16]bool{}
 	err := eachListener(env, pid, func(s *sockdiag.Socket) error {
@@ -144,7 +146,7 @@ func setListeners(spec *cilium.CollectionSpec, env collect.Env, pid int) error {
 	return err
 }
 
-// setPorts has a map hold ports, as many as they are.
+// setPorts fills a map with ports, and makes it large enough for them.
 func setPorts(m *cilium.MapSpec, ports map[uint16]bool) {
 	m.MaxEntries = max(m.MaxEntries, uint32(len(ports)))
 	for port := range ports {
@@ -205,7 +207,7 @@ var reasons = map[bpf.SchedulerReason]string{
 	bpf.SchedulerReasonFOR_SOCKET: "socket", bpf.SchedulerReasonFOR_PIPE: "pipe", bpf.SchedulerReasonFOR_FILE: "file",
 }
 
-// callName gives the name of a system call, a number for one that is newer than this program, and nothing for none.
+// callName returns the name of a system call, its number if it is newer than this program, and "" for none.
 func callName(number int32) string {
 	if number < 0 {
 		return ""
@@ -213,7 +215,8 @@ func callName(number int32) string {
 	return cmp.Or(syscalls.Name(int(number)), strconv.Itoa(int(number)))
 }
 
-// waitedOn gives the address of what is waited for: 10.0.0.5:443, :8080 for an own port, 0x7f… for a futex.
+// waitedOn returns the address of what a thread waits for: 10.0.0.5:443, :8080 for a port of its own, 0x7f… for a
+// futex.
 func waitedOn(at *bpf.SchedulerPlace) string {
 	switch {
 	case at.Object != 0:
@@ -244,7 +247,8 @@ func waitedFor(at *bpf.SchedulerPlace) string {
 	return strings.TrimSpace(what + " " + waitedOn(at))
 }
 
-// endWaits ends the waits that last, in the tables that were read: their time until now belongs to the window.
+// endWaits ends the waits that are still under way, in the tables that were read: their time until now belongs to the
+// window.
 func endWaits(threads map[uint32]bpf.SchedulerThread, sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept,
 	clock bpf.SchedulerTimes,
 ) error {
@@ -253,8 +257,8 @@ func endWaits(threads map[uint32]bpf.SchedulerThread, sleeps map[bpf.SchedulerPl
 		return err
 	}
 	for tid, t := range threads {
-		// Of a thread that is stopped the time is long, up to a period of the quota; one that waits for a CPU may as
-		// well run by now.
+		// A thread that is stopped waits for long, up to a period of the quota; one that waits for a CPU may as well
+		// run by now.
 		if t.Runnable != 0 && t.Throttled && now > t.Runnable {
 			t.ThrottledNs += now - t.Runnable
 			threads[tid] = t
@@ -290,14 +294,15 @@ func noteTimes(at *bpf.SchedulerPlace, clock bpf.SchedulerTimes, from, until uin
 	return min(until, clock.Began+(uint64(at.First)+1)*clock.BucketNs) - from
 }
 
-// A part is what waits at one place took in one time bucket. They count where they ended.
+// A part is the time that waits at one place took in one time bucket. A wait is counted in the bucket in which it
+// ended.
 type part struct{ bucket, count, ns uint64 }
 
 // maxParts bounds what the times add to a profile: half of what it may hold.
 const maxParts = 50_000
 
-// spread divides waits among the time buckets in which they were, by their place without times. Where that would be too
-// many samples, buckets are put together: they last as long as the duration that it gives, 0 where waits have no times.
+// spread divides waits among the time buckets that they span, by their place without times. Where that would make too
+// many samples, it merges buckets. It returns how long a bucket lasts then, 0 where waits have no times.
 func spread(sleeps map[bpf.SchedulerPlace]bpf.SchedulerSlept, bucketNs uint64) (map[bpf.SchedulerPlace][]part,
 	time.Duration,
 ) {
@@ -335,8 +340,8 @@ func partsOf(at bpf.SchedulerPlace, slept bpf.SchedulerSlept, bucketNs uint64) [
 	return append(out, part{uint64(at.Last), slept.Count, rest})
 }
 
-// monotonic gives the time of the clock that programs of the kernel have. A time namespace shifts that of perfdoctor,
-// not theirs (bpf_ktime_get_ns).
+// monotonic returns the time of the clock that programs in the kernel read. A time namespace shifts perfdoctor's
+// clock, not theirs (bpf_ktime_get_ns).
 func monotonic() (uint64, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -353,7 +358,7 @@ func monotonic() (uint64, error) {
 	return uint64(now.Nano() - shift), err
 }
 
-// monotonicShift reads by how many nanoseconds a time namespace shifts the monotonic clock, from lines such as
+// monotonicShift returns by how many nanoseconds a time namespace shifts the monotonic clock. It reads lines such as
 // "monotonic 86400 0": the clock, seconds and nanoseconds (proc_timens_show_offsets in kernel/time/namespace.c). Linux
 // 5.6 has the clock's number, 1.
 func monotonicShift(text string) (int64, error) {
@@ -408,7 +413,7 @@ func largest(a *recording.Appender, sums map[[6]string]bpf.SchedulerSlept, what 
 	return keys[:min(len(keys), maxWaits)]
 }
 
-// wakerFrames bounds what is said of a waker's place: its innermost functions.
+// wakerFrames bounds the innermost functions that are recorded of a waker.
 const wakerFrames = 6
 
 func (s *scheduler) appendWakes(a *recording.Appender, names *symbols.Symbolizer) error {
@@ -440,7 +445,7 @@ func (s *scheduler) appendWakes(a *recording.Appender, names *symbols.Symbolizer
 	return nil
 }
 
-// wakerAt gives the innermost functions of a waker's program.
+// wakerAt returns the innermost functions of a waker's program.
 func (s *scheduler) wakerAt(w bpf.SchedulerWake, names *symbols.Symbolizer) (string, error) {
 	addresses, err := s.addresses(w.WakerStack)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// MaxVMs bounds the JVMs that are looked into: a target is mostly one, and a build a few.
+	// MaxVMs bounds the JVMs that are looked into: a target mostly has one, and a build a few.
 	MaxVMs = 4
-	// maxInspected bounds the processes that may be one: each costs 1 ms, most of it for the list of its mappings.
+	// maxInspected bounds the processes that are inspected: each costs 1 ms, most of it for the list of its mappings.
 	maxInspected = 100
 )
 
@@ -27,14 +27,14 @@ type Found struct {
 	Comm string
 }
 
-// JVMs are those of a target: the process that the target is named after first, then those with the most CPU time.
+// JVMs are the JVMs of a target: the process that the target is named after first, then those with the most CPU time.
 type JVMs struct {
 	List []Found // at most MaxVMs
-	More int     // that there are beyond
+	More int     // how many there are beyond these
 }
 
-// A Look finds the JVMs of one target once, for all that want to know. The zero value is ready, and safe for use by
-// several at once.
+// A Look finds the JVMs of one target once, for all who ask. The zero value is ready, and safe for use by several at
+// once.
 type Look struct {
 	mu    sync.Mutex
 	done  bool
@@ -42,15 +42,15 @@ type Look struct {
 	err   error
 }
 
-// JVMs looks, or gives what was found when it was first asked; each caller has copies of its own. That there is none is
-// no error, unless a process that may be one could not be looked into, or only starts: that is a *[jvm.Refusal]. Other
-// errors are those of [host.Host.Members].
+// JVMs looks, or returns what was found when it was first asked; each caller gets copies of its own. It is not an
+// error that there is none, unless a process that may be a JVM could not be looked into, or is still starting: that is
+// a *[jvm.Refusal]. Other errors are those of [host.Host.Members].
 func (l *Look) JVMs(ctx context.Context, h *host.Host, t host.Target) (JVMs, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.done {
 		l.found, l.err = look(ctx, h, t)
-		l.done = ctx.Err() == nil // of one that was given up nothing is known
+		l.done = ctx.Err() == nil // a look that was given up found nothing out
 	}
 	out := JVMs{List: slices.Clone(l.found.List), More: l.found.More}
 	for i := range out.List {
@@ -92,7 +92,7 @@ func inspect(ctx context.Context, processes []host.Process, named int) (found JV
 			found.List = append(found.List, Found{vm, p.Comm})
 		case firewall.IsFault(err), errors.As(err, &r) && (r.Cause == jvm.Denied || r.Cause == jvm.Starting):
 			unknown = cmp.Or(unknown, err)
-		case r == nil && (p.PID == named || p.Comm == "java"): // of another program it need not be known
+		case r == nil && (p.PID == named || p.Comm == "java"): // other programs need not be known
 			return JVMs{}, err
 		}
 	}

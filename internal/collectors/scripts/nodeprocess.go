@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// stackPeriod is how much CPU time of a thread there is to a sample of it. Each takes some 50 µs to read.
+	// stackPeriod is the CPU time of a thread between two samples of it. Each takes some 50 µs to read.
 	stackPeriod = 10 * time.Millisecond
 	// maxStackThreads bounds the threads whose stacks are taken, 0.5 MiB each. Most of Node's threads run no script.
 	maxStackThreads = 32
 )
 
-// A nodeProcess is a Node.js, whose threads' stacks the kernel takes.
+// A nodeProcess is a Node.js process. The kernel takes the stacks of its threads.
 type nodeProcess struct {
 	pid     int
 	scripts *node.Process
@@ -31,7 +31,7 @@ type nodeProcess struct {
 	refused bool
 	walker  *symbols.Walker
 	stack   []byte    // reused
-	waits   time.Time // when one looked last what the event loop waits for
+	waits   time.Time // when the event loop's wait was last looked at
 }
 
 func (s *source) node(pid int, js *node.Process) *nodeProcess {
@@ -42,7 +42,7 @@ func (s *source) node(pid int, js *node.Process) *nodeProcess {
 	return p
 }
 
-// async gives the functions that stand at an await.
+// async returns the functions that stand at an await.
 func (p *nodeProcess) async() (list []task, whole bool, err error) {
 	found, whole, err := p.scripts.Async()
 	for _, a := range found {
@@ -51,13 +51,13 @@ func (p *nodeProcess) async() (list []task, whole bool, err error) {
 	return list, whole, err
 }
 
-// A nodeThread is one of them. There are no stacks of one that was not seen to run.
+// A nodeThread is a thread of a Node.js process. Its stacks are not taken until it was seen to run.
 type nodeThread struct {
 	ticks  uint64 // CPU time when it was last looked at
 	stacks *perfevent.StackSampler
 }
 
-// wanting: JavaScript has no lock that threads share.
+// wanting returns none: JavaScript has no lock that threads share.
 func (p *nodeProcess) wanting() (threads float64, ok bool) { return 0, false }
 
 func (p *nodeProcess) runtime() string { return strings.TrimSpace("Node.js, V8 " + p.scripts.Version) }
@@ -101,8 +101,8 @@ func (p *nodeProcess) pass(s *source) {
 	}
 }
 
-// lookAtWait samples what the event loop, the first thread of the process, waits for within a handler: the system call,
-// and the functions that lead to it. While it waits for its events no code of V8 is on its stack.
+// lookAtWait samples what the event loop, the first thread of the process, waits for within a handler: the system
+// call, and the functions that lead to it. While the loop waits for events, its stack has no code of V8.
 func (p *nodeProcess) lookAtWait(s *source) {
 	now := time.Now()
 	since := now.Sub(p.waits)
@@ -139,10 +139,10 @@ func (p *nodeProcess) lookAtWait(s *source) {
 	s.waits.Add(x)
 }
 
-// unseen is nothing: the threads that run JavaScript live as long as the process.
+// unseen returns nothing: the threads that run JavaScript live as long as the process.
 func (p *nodeProcess) unseen(*source) uint64 { return 0 }
 
-// list finds threads that run. Those that ended are left: their numbers are not given again soon.
+// list finds threads that run. It keeps those that ended: the kernel does not reuse their numbers soon.
 func (p *nodeProcess) list(s *source) {
 	p.listed = time.Now()
 	for _, tid := range s.env.Host.ThreadIDs(p.pid) {
@@ -191,7 +191,7 @@ func frameOfCall(c node.Call) stacks.Frame {
 	return stacks.Frame{Name: nameOfCall(c), Line: c.Line, Kind: stacks.Compiled}
 }
 
-// nameOfCall writes a function as V8 does into a file for perf (src/logging/log.cc), without the mark of its compiler.
+// nameOfCall names a function as V8 does in a file for perf (src/logging/log.cc), without the mark of its compiler.
 func nameOfCall(c node.Call) string {
 	function, file := c.Function, c.File
 	if function == "" {

@@ -10,19 +10,19 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// A phpProcess runs PHP in its first thread, which is looked at while it runs, and at times while it waits.
+// A phpProcess runs PHP in its first thread. The thread is looked at while it runs, and at times while it waits.
 type phpProcess struct {
 	pid     int
 	scripts *php.Process
-	waits   time.Time // when one looked last what it waits for
+	waits   time.Time // when its wait was last looked at
 }
 
 func (p *phpProcess) runtime() string { return strings.TrimSpace("PHP " + p.scripts.Version()) }
 
-// wanting: there is one thread, and no lock.
+// wanting returns none: there is one thread, and no lock.
 func (p *phpProcess) wanting() (threads float64, ok bool) { return 0, false }
 
-// unseen is nothing: there is one thread, which ends with the process.
+// unseen returns nothing: there is one thread, which ends with the process.
 func (p *phpProcess) unseen(*source) uint64 { return 0 }
 
 func (p *phpProcess) close() {}
@@ -38,7 +38,7 @@ func (p *phpProcess) pass(s *source) {
 	}
 }
 
-// calls reads the stack of the script; none where it runs none.
+// calls reads the stack of the script; there are none where no script runs.
 func (p *phpProcess) calls(s *source) (calls []php.Call, err error) {
 	for range tries {
 		if calls, err = p.scripts.Stack(); !errors.Is(err, php.ErrChanged) {
@@ -49,7 +49,7 @@ func (p *phpProcess) calls(s *source) (calls []php.Call, err error) {
 	return nil, err
 }
 
-// framesOf gives the numbers of the frames in a profile.
+// framesOf appends the numbers of the frames in a profile.
 func framesOf(calls []php.Call, b *stacks.Builder, into []int) []int {
 	for _, c := range calls {
 		into = append(into, b.Frame(frameOfPHP(c)))

@@ -53,7 +53,7 @@ func tasksOf(found []python.Coroutine, whole bool, err error) ([]task, bool, err
 	return list, whole, err
 }
 
-// changed gives [errChanged] for an interpreter's own error that says so.
+// changed returns [errChanged] for an interpreter's own error that says so.
 func changed(err, own error) error {
 	if errors.Is(err, own) {
 		return errChanged
@@ -61,7 +61,7 @@ func changed(err, own error) error {
 	return err
 }
 
-// frameOf names a function as CPython itself writes it into a file for perf (Python/perf_trampoline.c).
+// frameOf names a function as CPython itself does in a file for perf (Python/perf_trampoline.c).
 func frameOf(c python.Call) stacks.Frame {
 	return stacks.Frame{Name: "py::" + c.Function + ":" + c.File, Line: c.Line, Kind: stacks.Interpreted}
 }

@@ -28,7 +28,7 @@ func (r *rubyReader) stack(i int) ([]stacks.Frame, error) {
 	found, err := r.process.Stack(r.threads[i])
 	r.frames = r.frames[:0]
 	for _, c := range found {
-		if c.Function != "" { // else its time is the caller's
+		if c.Function != "" { // otherwise its time counts for the caller
 			r.frames = append(r.frames, frameOfRuby(c))
 		}
 	}

@@ -1,8 +1,8 @@
 // Package scripts samples the functions of scripts that a target runs: in CPython, Ruby, Node.js and PHP.
 //
-// The samples of the CPUs show an interpreter's own machine code, or code that was made while it ran and has no name,
-// and not whose work it does. This reads the stacks of scripts from the memory of the process ([python], [ruby],
-// [node], [php]): nothing is attached, stopped or written.
+// The samples of the CPUs show an interpreter's own machine code, or code that was made at run time and has no name,
+// but not whose work it does. This package reads the stacks of scripts from the memory of the process ([python],
+// [ruby], [node], [php]). It attaches, stops and writes nothing.
 package scripts
 
 import (
@@ -26,16 +26,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// pace: passes take 0.1 ms for one busy thread, so that a single one is sampled 100 times a second.
+// pace is the pace of the passes: one takes 0.1 ms for one busy thread, so that a single one is sampled 100 times a
+// second.
 var pace = collect.Passes{Share: 0.01, Least: 10 * time.Millisecond, Longest: 2 * time.Second}
 
 const (
-	// lookPeriod is how often processes that started meanwhile are looked for.
+	// lookPeriod is how often the collector looks for processes that started meanwhile.
 	lookPeriod = time.Second
 	// maxProcesses bounds the interpreters that are read, those with the most CPU time first, and maxInspected the
 	// processes that may be one: each costs 1 ms, most of it for the list of its mappings.
 	maxProcesses, maxInspected = 32, 100
-	// maxOpening bounds the CPU time for that: a process that is made for it takes seconds.
+	// maxOpening bounds the CPU time for that: a process that is made to waste it takes seconds.
 	maxOpening = 3 * time.Second
 )
 
@@ -59,32 +60,33 @@ func Collectors() []collect.Collector {
 	}}
 }
 
-// A thread is what was seen of one.
+// A thread is what was seen of a thread.
 type thread struct {
 	key        host.TaskID
 	pid        int
 	comm       string
 	young      bool         // it began after the first pass
 	begin, end uint64       // CPU time in ticks, when it was first and last looked at
-	samples    [kinds]int64 // by where they are kept: see source
+	samples    [kinds]int64 // by profile: see onCPU
 	index      [kinds]int   // in the profiles
 }
 
-// An interpreter is a process that runs scripts.
+// An interpreter reads a process that runs scripts.
 type interpreter interface {
 	// pass takes samples of its threads.
 	pass(s *source)
-	// wanting is how many threads wait for the interpreter's lock at any moment, mean; ok is false where it has none,
-	// or was not looked at.
+	// wanting returns the mean number of threads that wait for the interpreter's lock. ok is false if the interpreter
+	// has none, or was not looked at.
 	wanting() (threads float64, ok bool)
-	// runtime names it, for people.
+	// runtime returns the interpreter's name, for people.
 	runtime() string
-	// unseen gives the CPU time in ticks, since it was opened, of threads of scripts that have ended by now.
+	// unseen returns the CPU time in ticks, since the interpreter was opened, of threads of scripts that have ended by
+	// now.
 	unseen(s *source) uint64
 	close()
 }
 
-// A process is one of the target that runs scripts.
+// A process is a process of the target that runs scripts.
 type process struct {
 	pid         int
 	interpreter interpreter
@@ -100,20 +102,20 @@ type source struct {
 	tasksWatch *collect.Watch // of coroutines, and async functions
 	buf        []byte
 	processes  []process
-	known      map[host.TaskID]bool // processes that are interpreters, and that are none, by their first threads
+	known      map[host.TaskID]bool // processes looked into, interpreters or not, by their first threads
 	opening    time.Duration        // CPU time that looking into processes took
-	refused    error                // why one could not be read
+	refused    error                // why a process could not be read
 	looked     time.Time
 	threads    map[host.TaskID]*thread
 	profiles   [kinds]*stacks.Builder // see onCPU
-	// what threads of Python and Ruby do, those that wait too, and what event loops of Node.js and scripts of PHP wait
-	// for
+	// what threads of Python and Ruby do, also while they wait, and what event loops of Node.js and scripts of PHP
+	// wait for
 	waits    *stacks.Builder
 	searches []*tasks
 	tasks    *stacks.Builder // what coroutines of Python and async functions of Node.js wait for
 	frames   []int           // reused
 	lost     int64
-	first    bool // the pass that is the first
+	first    bool // the first pass is not over yet
 }
 
 func open(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -169,7 +171,7 @@ func (s *source) look(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// errNone says that a process runs no scripts that are read here.
+// errNone says that a process runs no scripts that this package reads.
 var errNone = errors.New("it runs no scripts")
 
 // open looks into a process for an interpreter of each kind.
@@ -206,7 +208,7 @@ func (s *source) open(pid int) (interpreter, error) {
 	return s.node(pid, js), nil
 }
 
-// python makes a process of Python, whose coroutines, or greenlets, are looked for where they are known.
+// python returns a process of Python. Its coroutines or greenlets are looked for where they can be found.
 func (s *source) python(pid int, of *python.Process) *threadedProcess {
 	scripts := &pythonReader{process: of}
 	p := s.threaded(pid, scripts)
@@ -241,7 +243,7 @@ func (s *source) pass(ctx context.Context) (idle bool, err error) {
 	return len(s.processes) == 0, nil
 }
 
-// thread gives what is known of a thread, and its state; nil of one that has ended.
+// thread returns what is known of a thread, and its state; nil if it has ended.
 func (s *source) thread(pid, tid int) (*thread, byte) {
 	st, buf, err := s.env.Host.ReadStat(pid, tid, s.buf)
 	s.buf = buf
@@ -264,7 +266,7 @@ func (s *source) thread(pid, tid int) (*thread, byte) {
 	return t, st.State
 }
 
-// running gives a thread where it is on a CPU or ready for one.
+// running returns a thread if it is on a CPU or ready for one, and nil otherwise.
 func (s *source) running(pid, tid int) *thread {
 	t, state := s.thread(pid, tid)
 	if state != 'R' {
@@ -273,14 +275,14 @@ func (s *source) running(pid, tid int) *thread {
 	return t
 }
 
-// add counts a sample of a thread, whose stack is in s.frames.
+// add counts a sample of a thread. Its stack is in s.frames.
 func (s *source) add(t *thread, where int) {
 	t.samples[where]++
 	s.profiles[where].Add(stacks.Sample{Stack: s.frames, Thread: t.index[where], Count: 1})
 }
 
-// Where samples are kept: of threads that were on a CPU before and after the stack was read, of those that were ready
-// for one, and of those that had left it meanwhile.
+// The profiles in which samples are kept: of threads that were on a CPU before and after the stack was read, of
+// threads that were ready for one, and of threads that had left it meanwhile.
 const (
 	onCPU = iota
 	ready
@@ -288,8 +290,8 @@ const (
 	kinds
 )
 
-// leastOnCPU is the share of the samples from which on those of threads that stayed on a CPU stand for all. Threads
-// that hand over to each other after some 10 µs are never there for the 100 µs that a stack takes to read.
+// leastOnCPU is the share of the samples that threads which stayed on a CPU must have to stand for all. Threads that
+// hand over to each other after some 10 µs are never there for the 100 µs that it takes to read a stack.
 const leastOnCPU = 0.1
 
 // Sample ends the sampling and appends the profile.
@@ -333,9 +335,9 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 // noCoroutines says why there is no profile of them.
 const noCoroutines = "no process of the target runs Python 3.8 to 3.15, or Node.js"
 
-// weighed gives each sample the CPU time that it stands for: that of its thread, over its samples. So the sums are
-// those that the kernel counted, however many threads were ready and had no CPU. What threads used that have ended, and
-// was not seen of them, is spread over the samples of those that began meanwhile.
+// weighed gives each sample the CPU time that it stands for: that of its thread, divided by its samples. So the sums
+// are those that the kernel counted, however many threads were ready and had no CPU. The unseen CPU time of threads
+// that have ended is spread over the samples of those that began meanwhile.
 func (s *source) weighed() *stacks.Profile {
 	where := s.kind()
 	p := s.profiles[where].Profile()
@@ -344,7 +346,7 @@ func (s *source) weighed() *stacks.Profile {
 		if t.samples[where] == 0 {
 			continue
 		}
-		// A thread has run for a part of a tick at least.
+		// A thread has run for at least a part of a tick.
 		each[t.key.ID] = float64(max(t.end-t.begin, 1)) / float64(t.samples[where])
 		if t.young {
 			young[t.pid] = append(young[t.pid], t)
@@ -364,7 +366,7 @@ func (s *source) weighed() *stacks.Profile {
 	return p
 }
 
-// spread adds ticks that threads had together, of which theirs were seen, to each of their samples.
+// spread divides the ticks that threads had together, less those that were seen, among all of their samples.
 func (s *source) spread(each map[int]float64, threads []*thread, ticks float64, where int) {
 	samples := 0.0
 	for _, t := range threads {
@@ -379,8 +381,9 @@ func (s *source) spread(each map[int]float64, threads []*thread, ticks float64, 
 	}
 }
 
-// kind gives which samples stand for all: those of threads that stayed on a CPU, unless they are few; else, where the
-// kernel does not tell who is ready, these; else those that had left it.
+// kind returns which samples stand for all: those of threads that stayed on a CPU, unless they are few; otherwise
+// those of ready threads, where the kernel does not tell these apart; otherwise those of threads that had left the
+// CPU.
 func (s *source) kind() int {
 	var n [kinds]float64
 	for _, t := range s.threads {
@@ -399,7 +402,7 @@ func (s *source) kind() int {
 
 // Close ends the sampling.
 func (s *source) Close() error {
-	_, _ = s.watch.Stop(), s.tasksWatch.Stop() // Sample tells of an error
+	_, _ = s.watch.Stop(), s.tasksWatch.Stop() // Sample reports their errors
 	for _, p := range s.processes {
 		p.interpreter.close()
 	}

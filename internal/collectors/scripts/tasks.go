@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	// taskShare is the part of a CPU that the search for coroutines may take: one of 100 MiB takes 50 ms. taskPeriod is
-	// how often there is one at most. maxTasks bounds those that are kept of one, each of which is a series.
+	// taskShare is the part of a CPU that the search for coroutines may take: one of 100 MiB takes 50 ms. taskPeriod
+	// is the shortest time between two searches. maxTasks bounds the coroutines that are kept of one search: each is a
+	// series.
 	taskShare  = 0.01
 	taskPeriod = 500 * time.Millisecond
 	maxTasks   = 500
 )
 
-// taskPace is that of the searches.
+// taskPace is the pace of the searches.
 var taskPace = collect.Passes{Share: taskShare, Least: taskPeriod, Longest: 2 * time.Second}
 
 // A task is a coroutine, or an asynchronous function, at an await: its address, and its calls, the innermost first.
@@ -25,7 +26,7 @@ type task struct {
 	calls   []stacks.Frame
 }
 
-// taskOf makes one of an interpreter's own calls.
+// taskOf makes a task of an interpreter's own calls.
 func taskOf[C any](address uint64, calls []C, frame func(C) stacks.Frame) task {
 	t := task{address: address}
 	for _, c := range calls {
@@ -34,22 +35,22 @@ func taskOf[C any](address uint64, calls []C, frame func(C) stacks.Frame) task {
 	return t
 }
 
-// tasks samples what those of a process wait for.
+// tasks samples what the tasks of a process wait for.
 type tasks struct {
-	// find gives them. whole is false where some may be missing.
+	// find returns the tasks. whole is false if some may be missing.
 	find    func() (list []task, whole bool, err error)
 	last    time.Time
-	list    []task         // as they were found last
+	list    []task         // those found last
 	numbers map[uint64]int // by address
 }
 
-// tasksBy makes one of a process, whose samples last until the end of the window.
+// tasksBy begins to sample the tasks of a process, until the end of the window.
 func (s *source) tasksBy(find func() (list []task, whole bool, err error)) {
 	now := time.Now()
 	s.searches = append(s.searches, &tasks{find: find, last: now, numbers: map[uint64]int{}})
 }
 
-// search looks where the tasks of all processes stand: in passes of its own, each of which takes as long as a hundred
+// search looks where the tasks of all processes stand. It has passes of its own, since each takes as long as a hundred
 // looks at threads, and would delay these.
 func (s *source) search(context.Context) (idle bool, err error) {
 	s.mu.Lock()
@@ -60,7 +61,7 @@ func (s *source) search(context.Context) (idle bool, err error) {
 	return len(s.searches) == 0, nil
 }
 
-// look notes where they stand. Each stands there since the look before.
+// look notes where the tasks stand. Each is taken to stand there since the look before.
 func (t *tasks) look(s *source) {
 	now := time.Now()
 	if now.Sub(t.last) < taskPeriod/2 && len(t.list) == 0 { // the process has just begun
@@ -74,7 +75,7 @@ func (t *tasks) look(s *source) {
 	t.add(s, now)
 }
 
-// add adds the time since it was called last to where the tasks stood when one looked last.
+// add adds the time since the last call to where the tasks stood at the last look.
 func (t *tasks) add(s *source, now time.Time) {
 	stride := (len(t.list) + maxTasks - 1) / maxTasks
 	since := now.Sub(t.last) * time.Duration(max(stride, 1))
@@ -92,7 +93,7 @@ func (t *tasks) add(s *source, now time.Time) {
 	}
 }
 
-// numberOf counts those of a process, for which an address is too large.
+// numberOf numbers the tasks of a process, since an address is too large for a thread's id.
 func (t *tasks) numberOf(address uint64) int {
 	if t.numbers[address] == 0 {
 		t.numbers[address] = len(t.numbers) + 1

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// listPeriod is how often threads are listed: those of a pool for one piece of work live for some 10 ms.
+	// listPeriod is how often threads are listed: the threads of a pool for one piece of work live for some 10 ms.
 	listPeriod = 20 * time.Millisecond
-	// maxThreads bounds the threads of a process in one pass, 40 µs each. The others have their turn in the next.
+	// maxThreads bounds the threads of a process in one pass, 40 µs each. The others come in the next pass.
 	maxThreads = 100
-	// tries is how often a stack is read that the thread changes meanwhile.
+	// tries is how often a stack is read if the thread changes it meanwhile.
 	tries = 3
-	// waitShare is the part of a CPU that looks at all threads may take: a stack takes 100 µs. waitPeriod is how often
-	// there is one at most: a wait that matters is met in a hundred looks.
+	// waitShare is the part of a CPU that looking at all threads may take: a stack takes 100 µs. waitPeriod is the
+	// shortest time between two looks: a wait that matters shows up in a hundred looks.
 	waitShare  = 0.005
 	waitPeriod = 50 * time.Millisecond
 )
@@ -29,20 +29,20 @@ const (
 // ran on meanwhile.
 type reader interface {
 	name() string
-	// list lists the threads; ids says which numbers are threads of the process. It gives the kernel's id of each, in
-	// the pid namespace of the process, and 0 where it is not known.
+	// list lists the threads; ids says which numbers are threads of the process. It returns the kernel's id of each,
+	// in the pid namespace of the process, and 0 where it is not known.
 	list(ids func(int) bool) ([]int, error)
-	// stack gives the calls of a thread, by its place in the list, the innermost first.
+	// stack returns the calls of a thread, by its place in the list, the innermost first.
 	stack(i int) ([]stacks.Frame, error)
-	// wantsLock tells whether a thread that waits in futex(2) at an address wants the interpreter's lock.
+	// wantsLock reports whether a thread that waits in futex(2) at an address wants the interpreter's lock.
 	wantsLock(i int, address uint64) bool
 }
 
 // errChanged says that a thread ran on while its stack was read.
 var errChanged = errors.New("the thread ran on while its stack was read")
 
-// A threadedProcess is an interpreter whose threads are looked at while they run, and which has a lock that lets one
-// run at a time.
+// A threadedProcess is an interpreter with a lock that lets one thread run at a time. Its threads are looked at while
+// they run.
 type threadedProcess struct {
 	pid     int
 	scripts reader
@@ -68,8 +68,8 @@ func (p *threadedProcess) unseen(s *source) uint64 {
 	return max(now, p.dead) - p.dead
 }
 
-// ticksOfEnded is the CPU time of the threads of a process that have ended: what it has used without its living ones; 0
-// where that is not known.
+// ticksOfEnded returns the CPU time of the threads of a process that have ended: what the process has used, less its
+// living threads; 0 where that is not known.
 func (s *source) ticksOfEnded(pid int) uint64 {
 	st, buf, err := s.env.Host.ReadStat(pid, 0, s.buf)
 	s.buf = buf
@@ -92,8 +92,8 @@ func (p *threadedProcess) wanting() (threads float64, ok bool) {
 	return float64(p.wants) / float64(p.looks), true
 }
 
-// lookAtWaits counts the threads that wait for the interpreter's lock, of many some, and at times samples what all of
-// them do.
+// lookAtWaits counts the threads that wait for the interpreter's lock, and at times samples what all threads do. If
+// there are many, it looks at only some.
 func (p *threadedProcess) lookAtWaits(s *source) {
 	stride := (len(p.list) + maxThreads - 1) / maxThreads
 	p.looks++
@@ -125,7 +125,7 @@ func (p *threadedProcess) lookAtWaits(s *source) {
 	}
 }
 
-// standsIn tells the system call that a thread is in.
+// standsIn returns the system call that a thread is in.
 func (s *source) standsIn(pid, tid int) (syscalls.Entry, error) {
 	text, err := host.ReadRecord(fmt.Sprintf("%s/%d/task/%d/syscall", s.env.Host.Proc, pid, tid), s.buf)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *source) standsIn(pid, tid int) (syscalls.Entry, error) {
 	return syscalls.Parse(text)
 }
 
-// sampleWait adds what a thread does: its functions, and inside of these the system call that it waits in. One that
+// sampleWait adds what a thread does: its functions, and below them the system call that it waits in. A thread that
 // wants the interpreter's lock is ready to run.
 func (p *threadedProcess) sampleWait(
 	s *source, i, tid int, e syscalls.Entry, wants bool, since time.Duration,
@@ -156,7 +156,7 @@ func (p *threadedProcess) sampleWait(
 	s.waits.Add(sample)
 }
 
-// pass looks at the threads, of many at some.
+// pass looks at the threads; if there are many, at some of them.
 func (p *threadedProcess) pass(s *source) {
 	if p.ended || time.Now().After(p.next) && !p.listThreads(s) {
 		return
@@ -175,9 +175,9 @@ func (p *threadedProcess) pass(s *source) {
 	}
 }
 
-// listThreads lists the threads, of which one that has ended has none. It takes 20 µs a thread, and as much to learn
-// their ids, which is done less often unless one is there that is not known; both take as much of a CPU as the passes
-// at most.
+// listThreads lists the threads; it returns false if they cannot be read. It takes 20 µs a thread, and as much to
+// learn their ids, which it does less often unless there is an unknown one. Together they take at most as much of a
+// CPU as the passes.
 func (p *threadedProcess) listThreads(s *source) bool {
 	began := collect.ThreadCPU()
 	if len(p.ids) == 0 || time.Since(p.named) > lookPeriod {
@@ -185,7 +185,7 @@ func (p *threadedProcess) listThreads(s *source) bool {
 	}
 	list, err := p.threads()
 	if slices.ContainsFunc(list, func(id int) bool { return p.ids[id] == 0 }) {
-		// One began since, as of a pool that is made anew for each piece of work.
+		// A thread began since, as in a pool that is made anew for each piece of work.
 		p.ids, p.named = s.env.Host.ThreadIDs(p.pid), time.Now()
 		list, err = p.threads()
 	}
@@ -227,7 +227,7 @@ func (p *threadedProcess) sample(s *source, i, tid int, t *thread) {
 	s.add(t, where)
 }
 
-// whereNow tells where a sample is kept of a thread whose stack was just read.
+// whereNow returns the profile in which to keep a sample of a thread whose stack was just read.
 func (s *source) whereNow(pid, tid int, t *thread) int {
 	switch {
 	case s.running(pid, tid) != t:
@@ -238,13 +238,13 @@ func (s *source) whereNow(pid, tid int, t *thread) int {
 	return onCPU
 }
 
-// waitsForCPU tells whether a thread that is to run waits for a CPU: a thread that was just woken still stands where it
-// waited, and would have the share of what it computes. The kernel shows a stack of such a thread, and on amd64 none of
-// one that is on a CPU (__unwind_start in arch/x86/kernel/unwind_orc.c); on arm64 it shows an old one.
+// waitsForCPU reports whether a runnable thread waits for a CPU: a thread that was just woken still stands where it
+// waited, and would take the share of what it computes. The kernel shows a stack for such a thread. For one that is on
+// a CPU it shows none on amd64 (__unwind_start in arch/x86/kernel/unwind_orc.c), and an old one on arm64.
 func (s *source) waitsForCPU(pid, tid int) bool {
 	text, err := host.ReadFile(fmt.Sprintf("%s/%d/task/%d/stack", s.env.Host.Proc, pid, tid), s.buf)
 	if err != nil {
-		return false // it takes root
+		return false // it needs root
 	}
 	s.buf = text
 	return len(text) > 0

@@ -8,20 +8,20 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
-// An Async is an asynchronous function that stands at an await, with those that await it.
+// An Async is an asynchronous function that stands at an await, with the functions that await it.
 type Async struct {
 	Address uint64 // of the innermost
 	Calls   []Call // the innermost first
 }
 
 const (
-	// maxAwaits bounds a chain of functions that await each other, and maxReactions those that await one promise.
+	// maxAwaits bounds a chain of functions that await each other, and maxReactions the reactions to one promise.
 	maxAwaits, maxReactions = 64, 4
 	// maxMaps bounds the maps of maps: there is one, and one for each realm (vm.createContext).
 	maxMaps = 64
 )
 
-// Offsets of what V8 does not say, all of which are the same in V8 10 to 13, in bytes.
+// Offsets that V8 does not export, in bytes. All are the same in V8 10 to 13.
 const (
 	// JSGeneratorObject and JSAsyncFunctionObject (src/objects/js-generator.tq), behind map, properties and elements.
 	asyncFunction, asyncContinuation, asyncPromise, asyncSize = 24, 64, 80, 88
@@ -29,28 +29,28 @@ const (
 	promiseReactions = 24
 	// PromiseReaction (src/objects/promise.tq).
 	reactionNext, reactionHandler = 8, 24
-	// The context of what goes on after an await: its third slot has the function that awaits (AwaitContext in
-	// src/builtins/builtins-async-gen.cc; EXTENSION_INDEX in src/objects/contexts.h).
+	// The context of the code that goes on after an await: its third slot has the function that awaits (AwaitContext
+	// in src/builtins/builtins-async-gen.cc; EXTENSION_INDEX in src/objects/contexts.h).
 	awaitSlot = 32
 )
 
-// suspended is one that stands at an await.
+// suspended is a function that stands at an await.
 type suspended struct {
 	call  Call
-	outer uint64 // address of the one that awaits it; 0 where none does
+	outer uint64 // address of the function that awaits it; 0 if none does
 }
 
-// KnowsAsync tells whether the suspended functions can be found, for which it looks for their map: V8 makes it when it
-// starts.
+// KnowsAsync reports whether the suspended functions can be found. For that it looks for their map, which V8 makes
+// when it starts.
 func (p *Process) KnowsAsync() bool {
 	l := &p.layout
 	known := l.asyncType != 0 && l.mapType != 0 && l.promiseType != 0 && l.reactionType != 0 && l.closure != 0
 	return known && p.findAsyncMaps() == nil && len(p.asyncMaps) > 0
 }
 
-// Async finds the asynchronous functions that stand at an await, by a search of the memory for their map. They are in
-// no list: what is to go on after an await is known to whoever ends it. Of those that the collector has not taken yet
-// none stands at an await: one that has ended says so. whole is false where there was more memory than is searched.
+// Async finds the asynchronous functions that stand at an await, by a search of the memory for their map. No list has
+// them: only whoever ends an await knows what goes on after it. Dead functions that the collector has not freed yet do
+// not stand at an await: a function that has ended says so. whole is false if there was more memory than is searched.
 func (p *Process) Async() (list []Async, whole bool, err error) {
 	p.now = time.Now()
 	found, whole, err := memory.Search(p.heap.read, p.dir, p.asyncMaps, 0, p.suspended)
@@ -82,7 +82,7 @@ func chainOf(found map[uint64]suspended, at uint64) (calls []Call) {
 	return calls
 }
 
-// findAsyncMaps looks for the maps by the map of maps, which begins with itself.
+// findAsyncMaps finds the maps through the map of maps, which begins with itself.
 func (p *Process) findAsyncMaps() error {
 	var metas []uint64
 	err := p.heap.read.Words(p.dir, func(at, word uint64) {
@@ -100,19 +100,20 @@ func (p *Process) findAsyncMaps() error {
 	})
 }
 
-// isMap tells whether a word is the map of objects of a type.
+// isMap reports whether a word is the map of objects of a type.
 func (p *Process) isMap(word uint64, typ uint16) bool {
 	var b [2]byte
 	return p.heap.read(word&^3+p.heap.layout.instanceType, b[:]) == nil && binary.LittleEndian.Uint16(b[:]) == typ
 }
 
-// suspended reads a function; ok is false of what is none, or does not stand at an await.
+// suspended reads a function; ok is false if it is not one, or does not stand at an await.
 func (p *Process) suspended(at uint64) (f suspended, ok bool) {
 	var b [asyncSize]byte
 	if p.heap.read(at, b[:]) != nil {
 		return f, false
 	}
-	// What runs, and what has ended, has a negative number here (kGeneratorExecuting in src/objects/js-generator.h).
+	// A function that runs, or has ended, has a negative number here (kGeneratorExecuting in
+	// src/objects/js-generator.h).
 	if c := wordAt(b[:], asyncContinuation/wordSize); !isSmall(c) || small(c) < 0 {
 		return f, false
 	}
@@ -130,7 +131,7 @@ func (p *Process) suspended(at uint64) (f suspended, ok bool) {
 	return f, true
 }
 
-// awaiting gives the function that awaits a promise, 0 where none does.
+// awaiting returns the function that awaits a promise, 0 if none does.
 func (p *Process) awaiting(promise uint64) uint64 {
 	at, typ, err := p.heap.object(promise)
 	if err != nil || typ != p.layout.promiseType {
@@ -150,7 +151,7 @@ func (p *Process) awaiting(promise uint64) uint64 {
 	return 0
 }
 
-// awaitedBy gives the function that goes on with a reaction, 0 where it is something else that does.
+// awaitedBy returns the function that goes on with a reaction, 0 if something else does.
 func (p *Process) awaitedBy(reaction uint64) uint64 {
 	l := &p.layout
 	handler, typ, err := p.heap.field(reaction + reactionHandler)

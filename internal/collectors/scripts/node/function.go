@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// A function is what is known of one, however often it was made.
+// A function is what is known of a function, however many objects were made of it.
 type function struct {
 	name, file string
 	line       int
-	head       []byte // of its SharedFunctionInfo, to tell whether another object lies there meanwhile
+	head       []byte // of its SharedFunctionInfo, to notice that another object has taken its place
 	checked    time.Time
 }
 
-// A script is what is known of a file.
+// A script is what is known of a source file.
 type script struct {
-	head [2]uint64 // name and source, to tell whether another object lies there meanwhile
+	head [2]uint64 // name and source, to notice that another object has taken its place
 	name string
 	ends []int // positions of the ends of its lines
 }
 
 const (
-	// maxShared bounds the functions that are kept: those of a program that run are some thousands.
+	// maxShared bounds the functions that are kept: a program runs some thousands.
 	maxShared = 1 << 14
 	// maxScripts bounds the files, and maxText what is read of their source for the ends of the lines, in characters.
 	maxScripts, maxText = 1 << 10, 32 << 20
@@ -32,11 +32,10 @@ const (
 	maxLines = 1 << 18
 )
 
-// headSize is how much is read of a JSFunction: what the functions of all versions have before the field that is read
-// last of them.
+// headSize is how much is read of a JSFunction: all up to the last field that is read of it.
 func (l *layout) headSize() int { return int(l.shared) + wordSize }
 
-// functionOf gives the function whose JSFunction begins with these bytes.
+// functionOf returns the function whose JSFunction begins with these bytes.
 func (p *Process) functionOf(head []byte) (*function, error) {
 	l := &p.layout
 	typ, err := p.heap.typeOf(binary.LittleEndian.Uint64(head))
@@ -60,11 +59,11 @@ func (p *Process) functionOf(head []byte) (*function, error) {
 	return f, err
 }
 
-// keep is how long a function is taken for what it was at its address: the collector moves few of them, as those that
-// run for a while are old.
+// keep is how long a function is trusted to be at its address: the collector moves few functions, since those that run
+// for a while are old.
 const keep = 2 * time.Second
 
-// isStill tells whether a function is what it was, which is looked at from time to time.
+// isStill reports whether a function is still at its address, which it checks from time to time.
 func (p *Process) isStill(f *function, word uint64) bool {
 	if p.now.Sub(f.checked) < keep {
 		return true
@@ -92,7 +91,7 @@ func (p *Process) readShared(word uint64) (*function, error) {
 	if scope, typ, err := p.heap.object(name); err == nil && typ == l.scopeType {
 		f.name, position = p.scope(scope)
 	} else if err == nil {
-		f.name, _ = p.heap.name(name) // of a function of V8's own
+		f.name, _ = p.heap.name(name) // this is a function of V8's own
 	}
 	if s := p.scriptAt(at + l.script); s != nil {
 		f.file = s.name
@@ -103,21 +102,22 @@ func (p *Process) readShared(word uint64) (*function, error) {
 	return f, nil
 }
 
-// maxScope is how many words of a ScopeInfo may come before the name and the position, and those are: the longest has
+// maxScope bounds the words of a ScopeInfo before the name and the position, and the words of these: the longest has
 // seven (src/objects/scope-info.tq).
 const maxScope = 10
 
 // maxLocals bounds the variables of a function that others see.
 const maxLocals = 1 << 16
 
-// maxInlined is from how many variables on a ScopeInfo has their names in a table (kScopeInfoMaxInlinedLocalNamesSize
-// in src/objects/scope-info.h).
+// maxInlined is the number of variables from which on a ScopeInfo has their names in a table
+// (kScopeInfoMaxInlinedLocalNamesSize in src/objects/scope-info.h).
 const maxInlined = 75
 
-// scope reads a function's name, and where its source begins, from its ScopeInfo: -1 where that is not known. Behind
-// the variables may come a number, the name and a number, or the name that V8 worked out, and to V8 12.7 the positions
-// of begin and end. From then on these two are before the variables, at the third word. Which of them there are is told
-// by flags that each version has in other places, so they are told by what they are.
+// scope reads a function's name, and where its source begins, from its ScopeInfo; the position is -1 if it is not
+// known. Behind the variables may come a number, the name and a number, or the name that V8 worked out, and up to V8
+// 12.7 the positions of the beginning and the end. From then on these two are before the variables, at the third word.
+// Flags say which of them there are, but each version has the flags in other places, so the words are recognized by
+// their types.
 func (p *Process) scope(at uint64) (name string, position int) {
 	l := &p.layout
 	head := make([]byte, (l.variables+1)*wordSize)
@@ -146,7 +146,7 @@ func (p *Process) scope(at uint64) (name string, position int) {
 	return name, position
 }
 
-// scopeEnd reads what may be behind the variables: the first string, and the last two numbers side by side before it or
+// scopeEnd reads what may come behind the variables: the first string, and the last two numbers side by side before or
 // after it.
 func (p *Process) scopeEnd(rest []byte) (name string, position int) {
 	position = -1
@@ -170,7 +170,7 @@ func (p *Process) scopeEnd(rest []byte) (name string, position int) {
 
 func wordAt(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i*wordSize:]) }
 
-// scriptAt gives the script that a field leads to; nil where it is none.
+// scriptAt returns the script that a field leads to; nil if it is not one.
 func (p *Process) scriptAt(field uint64) *script {
 	l := &p.layout
 	at, typ, err := p.heap.field(field)
@@ -187,7 +187,7 @@ func (p *Process) scriptAt(field uint64) *script {
 	}
 	s := &script{head: [2]uint64{name, source}}
 	s.name, _ = p.heap.name(name)
-	s.name = strings.TrimPrefix(s.name, "file://") // as that of a module
+	s.name = strings.TrimPrefix(s.name, "file://") // as in the name of a module
 	s.ends = p.lineEnds(at, source)
 	if len(p.scripts) >= maxScripts {
 		clear(p.scripts)
@@ -196,7 +196,7 @@ func (p *Process) scriptAt(field uint64) *script {
 	return s
 }
 
-// lineEnds gives where lines end: V8 keeps that once it was asked for, else it is counted in the source.
+// lineEnds returns where lines end: V8 keeps that once it was asked for; otherwise the source is searched.
 func (p *Process) lineEnds(at, source uint64) []int {
 	l := &p.layout
 	if array, typ, err := p.heap.field(at + l.lineEnds); err == nil && typ == l.arrayType {
@@ -240,7 +240,7 @@ func (p *Process) numbers(array uint64) []int {
 	return out
 }
 
-// line gives the line of a position, from 1; 0 where the ends are not known.
+// line returns the line of a position, from 1; 0 if the ends are not known.
 func (s *script) line(position int) int {
 	if len(s.ends) == 0 {
 		return 0

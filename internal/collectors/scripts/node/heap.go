@@ -8,11 +8,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
-// errObject says that an object is not of the type that it should be.
+// errObject says that an object is not of the expected type.
 var errObject = errors.New("it is another object")
 
-// A heap reads objects of V8. A word is the address of one where its lowest two bits are 01, and a small integer in its
-// upper half where its lowest bit is 0 (include/v8-internal.h; Node does not compress pointers).
+// A heap reads objects of V8. A word is the address of an object if its lowest two bits are 01. If its lowest bit is
+// 0, it has a small integer in its upper half (include/v8-internal.h; Node does not compress pointers).
 type heap struct {
 	read   memory.Reader
 	layout heapLayout
@@ -28,7 +28,7 @@ func small(word uint64) int { return int(int32(word >> 32)) }
 // maxTypes bounds the maps that are kept.
 const maxTypes = 1 << 12
 
-// object checks a word to be the address of an object, and gives the address and its type.
+// object checks that a word is the address of an object, and returns the address and the object's type.
 func (h *heap) object(word uint64) (at uint64, typ uint16, err error) {
 	if !isObject(word) {
 		return 0, 0, errObject
@@ -42,7 +42,7 @@ func (h *heap) object(word uint64) (at uint64, typ uint16, err error) {
 	return at, typ, err
 }
 
-// typeOf gives the type that a map stands for.
+// typeOf returns the type that a map stands for.
 func (h *heap) typeOf(m uint64) (uint16, error) {
 	if !isObject(m) {
 		return 0, errObject
@@ -73,11 +73,11 @@ func (h *heap) field(at uint64) (object uint64, typ uint16, err error) {
 const (
 	// maxName bounds a name or a path, in characters.
 	maxName = 1024
-	// maxParts bounds the strings that one is put together of, and itself: those of a name that V8 worked out are some.
+	// maxParts bounds the strings that a string is made of, including itself: a name that V8 worked out has a few.
 	maxParts = 16
 )
 
-// name gives the first characters of a string.
+// name returns the first characters of a string.
 func (h *heap) name(word uint64) (string, error) {
 	var units []uint16
 	parts := maxParts
@@ -88,7 +88,8 @@ func (h *heap) name(word uint64) (string, error) {
 	return string(utf16.Decode(units)), err
 }
 
-// text gives a string piece by piece until take does not want more, or it has more parts than that.
+// text passes a string to take piece by piece, until take does not want more. It fails if the string has more than
+// that many parts.
 func (h *heap) text(word uint64, parts *int, take func([]uint16) (more bool)) error {
 	l := &h.layout
 	at, typ, err := h.object(word)
@@ -129,7 +130,7 @@ func (h *heap) text(word uint64, parts *int, take func([]uint16) (more bool)) er
 		}
 		return h.textAt(at+l.second, parts, take)
 	}
-	return errObject // a slice: of what is named or compiled there is none
+	return errObject // a slice: no name or source is one
 }
 
 func (h *heap) textAt(at uint64, parts *int, take func([]uint16) bool) error {
@@ -140,8 +141,9 @@ func (h *heap) textAt(at uint64, parts *int, take func([]uint16) bool) error {
 	return h.text(word, parts, take)
 }
 
-// externalText reads a string whose characters are outside of the heap, as those of Node's own scripts: a resource has
-// its table of functions, and then their address (node::StaticExternalByteResource, src/node_union_bytes.h).
+// externalText reads a string whose characters are outside of the heap, as in Node's own scripts: a resource has its
+// table of functions, and then the address of the characters (node::StaticExternalByteResource,
+// src/node_union_bytes.h).
 func (h *heap) externalText(at, length, width uint64, take func([]uint16) bool) error {
 	resource, err := h.read.Word(at + h.layout.resource)
 	if err != nil {

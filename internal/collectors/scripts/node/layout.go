@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// mark is before each name of the numbers that V8 exports.
+	// mark begins the name of each number that V8 exports.
 	mark = "v8dbg_"
-	// firstName is one that all versions have.
+	// firstName is a name that all versions have.
 	firstName = mark + "off_fp_function"
-	// versionMark is before the names of the three parts of V8's version (src/utils/version.h).
+	// versionMark begins the names of the three parts of V8's version (src/utils/version.h).
 	versionMark = "_ZN2v88internal7Version"
 )
 
-// isWanted tells the symbols whose values are read.
+// isWanted reports whether the value of a symbol is read.
 func isWanted(name string) bool {
 	return strings.HasPrefix(name, mark) || strings.HasPrefix(name, versionMark)
 }
@@ -38,7 +38,7 @@ func readValues(read memory.Reader, at map[string]uint64) (values, error) {
 	return out, nil
 }
 
-// version is the major and the minor number; "" where the symbols are not there.
+// version returns the major and the minor number; "" if the symbols are missing.
 func (v values) version() string {
 	major, ok1 := v[versionMark+"6major_E"]
 	minor, ok2 := v[versionMark+"6minor_E"]
@@ -48,9 +48,9 @@ func (v values) version() string {
 	return fmt.Sprintf("%d.%d", major, minor)
 }
 
-// A heapLayout has the offsets, in bytes, and the numbers by which objects and their types are told.
+// A heapLayout has the offsets, in bytes, and the numbers by which objects and their types are recognized.
 type heapLayout struct {
-	instanceType                             uint64 // in Map, which each object begins with
+	instanceType                             uint64 // in Map, with which each object begins
 	firstNonString, representation, encoding uint16
 	seq, cons, external, thin, isOneByte     uint16
 	length, oneByte, twoByte                 uint64
@@ -59,17 +59,17 @@ type heapLayout struct {
 	arrayLength, arrayData                   uint64
 }
 
-// A layout has those of what a function is known by. All of V8's structures are the same on amd64 and arm64.
+// A layout has those by which a function is recognized. All of V8's structures are the same on amd64 and arm64.
 type layout struct {
 	heap heapLayout
 
 	function int // of a frame's JSFunction, from the frame pointer
-	context  int // and of its context, or the type of a frame that is none of a function
-	regexp   int // that type of compiled regular expressions; 0 where it has none
+	context  int // and of its context, or the type of a frame that is not a function's
+	regexp   int // the type of frames of compiled regular expressions; 0 if there is none
 
 	firstFunction, lastFunction, sharedType, scriptType, scopeType, arrayType uint16
 
-	// of suspended functions; 0 where V8 does not say: then they are not looked for
+	// of suspended functions; 0 if V8 does not say, in which case they are not looked for
 	asyncType, mapType, promiseType, reactionType uint16
 
 	shared, closure              uint64 // in JSFunction: its SharedFunctionInfo, and its Context
@@ -78,12 +78,12 @@ type layout struct {
 	locals, variables            int    // in ScopeInfo, in words after the first
 }
 
-// A member is a number that is looked up by the beginning of its name: the rest is the type of a field, which V8
-// spells in another way with each version. Of several beginnings the first that is there counts.
+// A member is a number that is looked up by the beginning of its name: the rest is the type of a field, which each
+// version of V8 spells differently. Of several beginnings the first one found counts.
 type member struct {
 	set    func(int)
 	names  []string
-	absent int // its value where it is not there; required: there must be one
+	absent int // its value if it is missing; required: it must not be
 }
 
 const required = -1 << 30
@@ -157,16 +157,16 @@ const (
 	wordSize = 8
 	// arrayLength is the offset of a FixedArray's length, after its map (src/objects/fixed-array.h).
 	arrayLength = 8
-	// firstNonString is the first type that is no string (FIRST_NONSTRING_TYPE in src/objects/instance-type.h).
+	// firstNonString is the first type that is not a string (FIRST_NONSTRING_TYPE in src/objects/instance-type.h).
 	firstNonString = 0x80
-	// functionTypes is how many types of functions follow the first where V8 does not say: those of constructors of its
-	// own (JS_FUNCTION_TYPE and its children in src/objects/instance-type.h of V8 10 and 11).
+	// functionTypes is how many types of functions follow the first, where V8 does not say: those of its own
+	// constructors (JS_FUNCTION_TYPE and its children in src/objects/instance-type.h of V8 10 and 11).
 	functionTypes = 14
-	// mostOffset bounds what is believed: the largest of the structures above has some hundred bytes.
+	// mostOffset bounds the offsets that are believed: the largest of the structures above has some hundred bytes.
 	mostOffset = 4096
 )
 
-// find looks a number up.
+// find looks up a number.
 func (v values) find(m member) (int, error) {
 	for _, want := range m.names {
 		if n, ok := v[mark+want]; ok {

@@ -1,10 +1,10 @@
 // Package node reads what the threads of Node.js run: the functions of its scripts, by name, file and the line that
-// they begin at. It walks stacks that were taken of the threads, and reads from the memory of the process what their
-// frames point to: nothing is attached, stopped or written.
+// they begin at. It walks stacks that were taken of the threads, and reads what their frames point to from the memory
+// of the process. It attaches, stops and writes nothing.
 //
-// How V8 lays out its heap it says itself: by numbers under exported names that begin with v8dbg_, for debuggers
-// (tools/gen-postmortem-metadata.py of V8). A function may be moved by the collector before it is read. So each object
-// is checked to be of the type that it should be, and everything has a bound.
+// V8 itself says how it lays out its heap, in numbers under exported names that begin with v8dbg_, for debuggers
+// (tools/gen-postmortem-metadata.py of V8). The collector may move a function before it is read. So each object is
+// checked to be of the type that it should be, and everything has a bound.
 package node
 
 import (
@@ -21,7 +21,7 @@ var ErrNone = errors.New("it does not run V8")
 
 // A Process runs V8. It is not safe for use by several at once.
 type Process struct {
-	// Version is that of V8, as 11.3.
+	// Version is the version of V8, such as 11.3.
 	Version string
 
 	dir     string // in procfs
@@ -36,11 +36,11 @@ type Process struct {
 	asyncMaps []uint64 // the maps of suspended functions, as objects begin with them
 }
 
-// runtimeFile matches the names of the files that V8 is in: Node's program, or its library (Debian's has one).
+// runtimeFile matches the names of the files that contain V8: Node's program, or its library (Debian's has one).
 var runtimeFile = regexp.MustCompile(`^(?:node(?:js)?[0-9]*|libnode\.so[.0-9]*)$`)
 
-// Open looks into the process whose directory in /proc is dir. The error is [ErrNone] for one without V8; others say
-// why it cannot be read.
+// Open looks into the process whose directory in /proc is dir. The error is [ErrNone] if the process has no V8; other
+// errors say why it cannot be read.
 func Open(dir string, pid int) (*Process, error) {
 	files, err := memory.Files(dir, runtimeFile.MatchString)
 	if err != nil {
@@ -52,7 +52,7 @@ func Open(dir string, pid int) (*Process, error) {
 			return nil, fmt.Errorf("%s: %w", f.Base, err)
 		}
 		if at[firstName] == 0 {
-			continue // as Debian's program, which loads the library
+			continue // such as Debian's program, which loads the library
 		}
 		p := &Process{
 			dir:     dir,

@@ -9,9 +9,9 @@ import (
 
 // A Call is one function on the stack of a thread.
 type Call struct {
-	Function string // without its class; "" for one without a name
+	Function string // without its class; "" for an anonymous one
 	File     string // as V8 has it, without file://; "" for a function of V8's own
-	Line     int    // that it begins at; 0 if unknown
+	Line     int    // the line that it begins at; 0 if unknown
 }
 
 // RegExp is the call of a compiled regular expression.
@@ -20,7 +20,7 @@ var RegExp = Call{Function: "RegExp"}
 // maxFrames bounds a stack: 32 KiB hold some 250 frames of functions.
 const maxFrames = 512
 
-// frames are those of one stack that run something of a script.
+// frames are the frames of one stack that run something of a script.
 type frames struct {
 	words     []uint64 // of their functions, the innermost first; 0 for a regular expression
 	addresses []uint64 // of the functions, each once
@@ -28,11 +28,11 @@ type frames struct {
 	heads     []byte
 }
 
-// Stack gives the calls of a thread, the innermost first; none where it runs no function of a script.
+// Stack returns the calls of a thread, the innermost first; none if it runs no function of a script.
 //
-// Where the register of the frame pointer leads to no frames, it holds something else, as in code of other languages
-// that uses it for its own. That code saved the caller's on the stack: the innermost word that leads to a function is
-// it.
+// Where the frame pointer register leads to no frames, it holds something else, as in code of other languages that
+// uses it for other purposes. That code saved the caller's frame pointer on the stack: it is the innermost word that
+// leads to a function.
 func (p *Process) Stack(s perfevent.StackSample) []Call {
 	p.now = time.Now()
 	d := dump{s.SP, s.Stack}
@@ -52,14 +52,14 @@ func (p *Process) Stack(s perfevent.StackSample) []Call {
 }
 
 const (
-	// trusted is how many frames the register must lead to. Where it does, and none is of a function, none runs: words
-	// that lead to functions are left over from calls before.
+	// trusted is how many frames the register must lead to. If it does, and none is a function's, then no function
+	// runs: words that lead to functions are left over from earlier calls.
 	trusted = 3
 	// maxTries bounds the words that are tried. Each takes some 5 µs.
 	maxTries = 16
 )
 
-// callsFrom gives the calls of a frame and of those that it leads to, and how many frames these are.
+// callsFrom returns the calls of a frame and of those that it leads to, and the number of these frames.
 func (p *Process) callsFrom(d dump, fp uint64) (calls []Call, frames int) {
 	frames = p.walk(d, fp)
 	known := p.functions()
@@ -99,7 +99,7 @@ func (p *Process) walk(d dump, fp uint64) int {
 	return maxFrames
 }
 
-// functions reads those of the frames that were seen, by their words.
+// functions reads the functions of the frames that were seen, by their words.
 func (p *Process) functions() map[uint64]*function {
 	seen := &p.seen
 	seen.addresses, seen.index = seen.addresses[:0], map[uint64]int{}
@@ -131,13 +131,13 @@ func (p *Process) functions() map[uint64]*function {
 	return out
 }
 
-// A dump is what was on a stack, from an address on.
+// A dump is the content of a stack, from an address on.
 type dump struct {
 	from  uint64
 	bytes []byte
 }
 
-// at reads the word that is so many bytes from an address.
+// at reads the word at an offset from an address.
 func (d dump) at(address uint64, offset int) (uint64, bool) {
 	i := address + uint64(offset) - d.from
 	if i > uint64(len(d.bytes)) || uint64(len(d.bytes))-i < wordSize {
@@ -151,7 +151,7 @@ func (d dump) word(address uint64) uint64 {
 	return w
 }
 
-// isFrame tells whether an address may be a frame pointer: the caller's and the return address are there.
+// isFrame reports whether an address may be a frame pointer: the caller's and the return address are there.
 func (d dump) isFrame(fp uint64) bool {
 	_, ok := d.at(fp, wordSize)
 	return ok && fp >= d.from && fp%wordSize == 0

@@ -1,10 +1,10 @@
-// Package php reads what a PHP process runs: the functions of its scripts, by name, file and line, and the functions
-// of PHP's own that they call. It reads the memory of the process from outside (process_vm_readv(2)), with the right to
-// trace it: nothing is attached, stopped or written.
+// Package php reads what a PHP process runs: the functions of its scripts, by name, file and line, and PHP's own
+// functions that they call. It reads the memory of the process from outside (process_vm_readv(2)), which takes the
+// right to trace it. It attaches, stops and writes nothing.
 //
-// PHP exports the structure that has all of this, executor_globals (Zend/zend_globals.h). What it is made of changed
-// little from PHP 7.3 to 8.4, but for two places, which are found by what stands there. The process runs on meanwhile,
-// so each frame is checked to be one. Everything has a bound, as whoever owns the process owns what it holds.
+// PHP exports the structure that has all of this, executor_globals (Zend/zend_globals.h). Its parts changed little
+// from PHP 7.3 to 8.4, except for two places, which are found by their content. The process runs on meanwhile, so each
+// frame is checked to be one. Everything has a bound, since whoever owns the process controls its memory.
 package php
 
 import (
@@ -29,17 +29,17 @@ type Process struct {
 	known   map[key]Call
 }
 
-// runtimeFile matches the names of the files that PHP is in: the programs of its kinds of servers, or a library.
+// runtimeFile matches the names of the files that contain PHP: the programs of its kinds of servers, or a library.
 var runtimeFile = regexp.MustCompile(`^(?:php(?:-fpm|-cgi|dbg)?[.0-9]*|libphp[.0-9]*\.so|frankenphp|lsphp[.0-9]*)$`)
 
-// Open looks into the process whose directory in /proc is dir. The error is [ErrNone] for one without PHP; others say
-// why it cannot be read.
+// Open looks into the process whose directory in /proc is dir. The error is [ErrNone] if the process has no PHP; other
+// errors say why it cannot be read.
 func Open(dir string, pid int) (*Process, error) {
 	files, err := memory.Files(dir, runtimeFile.MatchString)
 	if err != nil {
 		return nil, err
 	}
-	// A build for threads has the globals of each thread elsewhere, and no such symbol.
+	// A thread-safe build has the globals of each thread elsewhere, and no such symbol.
 	const globals, modules = "executor_globals", "module_registry"
 	for _, f := range files {
 		at, err := f.Symbols(func(name string) bool { return name == globals || name == modules }, globals)
@@ -58,19 +58,20 @@ func Open(dir string, pid int) (*Process, error) {
 
 const (
 	word = 8
-	// globalsSize is how much of executor_globals is searched, in bytes: it has 1.7 KiB in PHP 8.2, and what is looked
-	// for is in the first half KiB.
+	// globalsSize is how much of executor_globals is searched, in bytes: it has 1.7 KiB in PHP 8.2, and the fields
+	// that are looked for are in the first half KiB.
 	globalsSize = 1 << 10
-	// pageSize is of the stack of the virtual machine, in bytes (ZEND_VM_STACK_PAGE_SIZE in Zend/zend_execute.c).
+	// pageSize is the size of a page of the virtual machine's stack, in bytes (ZEND_VM_STACK_PAGE_SIZE in
+	// Zend/zend_execute.c).
 	pageSize = 256 << 10
 )
 
-// ErrNoStack says that no stack of PHP's virtual machine was found: it has none before the first script, as the master
-// of PHP-FPM, or is of a version that is not known.
+// ErrNoStack says that no stack of PHP's virtual machine was found: there is none before the first script, as in the
+// master of PHP-FPM, or the version is not known.
 var ErrNoStack = errors.New("its stack was not found: PHP 7.3 to 8.4 without threads are known")
 
-// find looks up where the pointer to the innermost call is: behind the top, the end and the page of the virtual
-// machine's stack, and the size of such a page.
+// find looks up where the pointer to the innermost call is: behind the top, the end, the page and the page size of the
+// virtual machine's stack.
 func (p *Process) find() error {
 	text := make([]byte, globalsSize)
 	if err := p.read(p.globals, text); err != nil {
@@ -87,8 +88,8 @@ func (p *Process) find() error {
 	return ErrNoStack
 }
 
-// Version reads the version of PHP, 8.2.36, which is that of its first module (zend_module_entry in
-// Zend/zend_modules.h, by the table of them, a HashTable of Zend/zend_types.h); "" where there is none.
+// Version returns the version of PHP, such as 8.2.36; "" if there is none. It is the version of the first module
+// (zend_module_entry in Zend/zend_modules.h) in the table of modules (a HashTable of Zend/zend_types.h).
 func (p *Process) Version() string {
 	const table, version, longest = 16, 88, 24
 	var text [longest]byte

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// ErrChanged says that the process ran on while its stack was read, which came apart.
+// ErrChanged says that the process ran on while its stack was read, so that the stack came apart.
 var ErrChanged = errors.New("the stack changed while it was read")
 
 // A Call is a function that is running.
 type Call struct {
 	Function string // Shop::cart, usleep; {main} of a file
-	File     string // empty of PHP's own functions
-	Line     int    // that runs; 0 of PHP's own
+	File     string // empty for PHP's own functions
+	Line     int    // the line that runs; 0 for PHP's own
 }
 
 const (
@@ -32,8 +32,8 @@ const (
 	callSize        = 56
 )
 
-// Offsets in a function (zend_op_array and zend_internal_function in Zend/zend_compile.h). The file's name moved: it is
-// found among firstText to functionSize.
+// Offsets in a function (zend_op_array and zend_internal_function in Zend/zend_compile.h). The file's name moved
+// between versions: it is looked for from firstText to functionSize.
 const (
 	functionKind  = 0
 	functionName  = 8
@@ -52,11 +52,11 @@ const (
 	instructionAt = 24 // of the line, in an instruction (zend_op)
 )
 
-// key tells functions apart: memory of one that is gone is used again.
+// key tells functions apart: the memory of a function that is gone is used again.
 type key struct{ at, name, class, file uint64 }
 
-// Stack gives the calls of the script that runs, the innermost first; none where none runs, as in a worker that waits
-// for a request. The error is [ErrNoStack] or [ErrChanged].
+// Stack returns the calls of the script that runs, the innermost first; none if no script runs, as in a worker that
+// waits for a request. The error is [ErrNoStack] or [ErrChanged].
 func (p *Process) Stack() (calls []Call, err error) {
 	if p.current == 0 {
 		if err := p.find(); err != nil {
@@ -70,7 +70,7 @@ func (p *Process) Stack() (calls []Call, err error) {
 			break
 		}
 		var c Call
-		if f := word64(call[:], callFunction); f != 0 { // 0: a call that PHP makes of its own
+		if f := word64(call[:], callFunction); f != 0 { // 0: a call that PHP makes by itself
 			if c, err = p.function(f); err != nil {
 				break
 			}
@@ -148,8 +148,8 @@ func (p *Process) name(k key) (c Call, err error) {
 	return c, err
 }
 
-// fileOf gives the address of the name of a function's file; 0 where it is not found. The first function with one that
-// begins with a slash, and a first and a last line behind it, tells where it is in all of them.
+// fileOf returns the address of the name of a function's file; 0 if it is not found. The first function that has a
+// name beginning with a slash, and a first and a last line behind it, shows where the name is in all functions.
 func (p *Process) fileOf(f []byte) uint64 {
 	for at := firstText; p.file == 0 && at+2*word <= len(f); at += word {
 		first, last := binary.LittleEndian.Uint32(f[at+word:]), binary.LittleEndian.Uint32(f[at+word+4:])
@@ -180,7 +180,7 @@ func (p *Process) text(at uint64) (string, error) {
 		return "", err
 	}
 	if i := bytes.IndexByte(text, 0); i != int(n) {
-		// The name of a class without one has a NUL, and its file behind it (zend_generate_anon_class_name).
+		// The name of an anonymous class has a NUL, and its file behind it (zend_generate_anon_class_name).
 		if i <= 0 || text[n] != 0 {
 			return "", ErrChanged
 		}

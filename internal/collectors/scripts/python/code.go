@@ -8,8 +8,8 @@ import (
 
 // A code is what is known of a code object: a function, a class body or a module.
 type code struct {
-	head       [codeSize]byte // to tell whether another object lies there meanwhile
-	looked     int            // when that was asked last
+	head       [codeSize]byte // to notice that another object has taken its place
+	looked     int            // when that was last checked
 	name, file string
 	first      int // line
 	table      []byte
@@ -19,20 +19,20 @@ type code struct {
 const (
 	// maxCodes bounds the code objects that are kept: a program runs some thousands.
 	maxCodes = 1 << 15
-	// maxString bounds a name or a path, in characters, and maxTable the lines of one function, in bytes: that of a
-	// module with 20,000 lines has 60 KB.
+	// maxString bounds a name or a path, in characters, and maxTable the line table of one function, in bytes: that of
+	// a module with 20,000 lines has 60 KB.
 	maxString = 1024
 	maxTable  = 256 << 10
-	// maxTables bounds what all of them take.
+	// maxTables bounds the size of all tables.
 	maxTables = 16 << 20
 )
 
-// lookAgain is how many lists of the threads a code object is trusted for, one or two seconds: one that is gone may
-// have another in its place, which few programs do often.
+// lookAgain is for how many lists of the threads a code object is trusted, one or two seconds. Another object may take
+// the place of one that is gone, but in few programs this happens often.
 const lookAgain = 16
 
-// code gives the code object at an address. Now and then the first bytes of the object are compared with those that
-// were read before.
+// code returns the code object at an address. Now and then it compares the first bytes of the object with those that
+// it read before.
 func (p *Process) code(at uint64) (*code, error) {
 	known := p.codes[at]
 	if known != nil && p.look-known.looked < lookAgain {
@@ -73,7 +73,7 @@ func (p *Process) code(at uint64) (*code, error) {
 	return c, nil
 }
 
-// same tells whether two looks at one address saw the same object, by what it points to.
+// same reports whether two looks at one address saw the same object, by what it points to.
 func (p *Process) same(x, y *[codeSize]byte) bool {
 	for _, at := range []uint64{p.layout.name, p.layout.file, p.layout.lines} {
 		if [8]byte(x[at:at+8]) != [8]byte(y[at:at+8]) {
@@ -83,7 +83,7 @@ func (p *Process) same(x, y *[codeSize]byte) bool {
 	return [4]byte(x[p.layout.firstLine:]) == [4]byte(y[p.layout.firstLine:])
 }
 
-// bytes reads a bytes object, nothing of one that is too large.
+// bytes reads a bytes object; it returns nothing for one that is too large.
 func (p *Process) bytes(at uint64) ([]byte, error) {
 	size, err := p.read.Word(at + p.layout.bytesSize)
 	if err != nil || size == 0 || size > maxTable || p.tables+int(size) > maxTables {
@@ -94,11 +94,10 @@ func (p *Process) bytes(at uint64) ([]byte, error) {
 	return out, p.read(at+p.layout.bytesData, out)
 }
 
-// kindShift is by how many bits the kind of a string is shifted in its state: those of interned (cpython/
-// unicodeobject.h).
+// kindShift is how many bits precede the kind of a string in its state: those of interned (cpython/unicodeobject.h).
 const kindShift = 2
 
-// text reads a string, of which all forms but those of subclasses hold their characters behind the head (PEP 393).
+// text reads a string. All forms but those of subclasses hold their characters behind the head (PEP 393).
 func (p *Process) text(at uint64) (string, error) {
 	l := &p.layout
 	length, err := p.read.Word(at + l.length)
@@ -136,7 +135,7 @@ func decode(raw []byte, width int) string {
 		case 4:
 			r = rune(binary.LittleEndian.Uint32(raw[i:]) & 0x1fffff)
 		}
-		if utf16.IsSurrogate(r) { // a byte of a file name that is no text (PEP 383)
+		if utf16.IsSurrogate(r) { // a byte of a file name that is not text (PEP 383)
 			r = utf8.RuneError
 		}
 		out = utf8.AppendRune(out, r)
@@ -144,7 +143,7 @@ func decode(raw []byte, width int) string {
 	return string(out)
 }
 
-// line gives the line of an instruction: a number of bytes, or to 3.10 of units, from the beginning.
+// line returns the line of an instruction, which is given in bytes, or in 3.10 in units, from the beginning.
 func (c *code) line(instruction uint64, table lineTable) int {
 	if line, known := c.lines[instruction]; known {
 		return line
@@ -174,10 +173,10 @@ func lineOfNotab(table []byte, line int, at uint64) int {
 	return line
 }
 
-// noLine is the step of what has no line (Objects/lnotab_notes.txt of 3.10).
+// noLine is the step of an entry without a line (Objects/lnotab_notes.txt of 3.10).
 const noLine = -128
 
-// lineOfPairs follows ranges: each entry has the bytes that it is of, and the step of the line to it.
+// lineOfPairs follows ranges: each entry has the number of bytes that it covers, and the step to its line.
 func lineOfPairs(table []byte, line int, at uint64) int {
 	end := uint64(0)
 	for i := 0; i+1 < len(table); i += 2 {

@@ -6,21 +6,21 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
-// A Coroutine is one that stands at an await, with those that it awaits: what a task of asyncio does.
+// A Coroutine stands at an await, and has the coroutines that it awaits: it is what a task of asyncio does.
 type Coroutine struct {
 	Address uint64 // of the outermost
 	Calls   []Call // the innermost first
 }
 
 const (
-	// typeOffset is where an object has its type, behind the number of references (Include/object.h).
+	// typeOffset is the offset of an object's type, behind the number of references (Include/object.h).
 	typeOffset = 8
-	// maxAwaits bounds a chain of those that await each other; a ring of them would be damage.
+	// maxAwaits bounds a chain of coroutines that await each other. Only damaged memory has a ring of them.
 	maxAwaits = 64
-	// coroutineSize is what is read of one: its head, and its frame where it has that in itself, so many bytes behind
-	// its beginning at most.
+	// coroutineSize is how much is read of a coroutine: its head, and its frame if it contains that, at most maxInline
+	// bytes behind its beginning.
 	maxInline, coroutineSize = 80, 80 + frameSize
-	// maxStackTop bounds how many values are on its stack.
+	// maxStackTop bounds the number of values on its stack.
 	maxStackTop = 4096
 )
 
@@ -30,12 +30,12 @@ type suspended struct {
 	awaits uint64 // address
 }
 
-// KnowsCoroutines tells whether coroutines can be found: not without the symbol of their type.
+// KnowsCoroutines reports whether coroutines can be found, which takes the symbol of their type.
 func (p *Process) KnowsCoroutines() bool { return p.coroutineType != 0 }
 
-// Coroutines finds the coroutines that stand at an await, by a search of the interpreter's memory for their type: they
-// are in no list but the collector's, which would have to be followed object by object. whole is false where there was
-// more memory than is searched.
+// Coroutines finds the coroutines that stand at an await, by a search of the interpreter's memory for their type: the
+// only list they are in is the collector's, which would have to be followed object by object. whole is false if there
+// was more memory than is searched.
 func (p *Process) Coroutines() (list []Coroutine, whole bool, err error) {
 	found, whole, err := memory.Search(p.read, p.dir, []uint64{p.coroutineType}, typeOffset, p.suspended)
 	if err != nil {
@@ -67,7 +67,7 @@ func chainOf(found map[uint64]suspended, at uint64) []Call {
 	return calls
 }
 
-// suspended reads a coroutine; ok is false of what is none, or does not stand at an await.
+// suspended reads a coroutine; ok is false if it is not one, or does not stand at an await.
 func (p *Process) suspended(at uint64) (c suspended, ok bool) {
 	var b [coroutineSize]byte
 	if p.read(at, b[:]) != nil || !isObject(b[:]) {
@@ -91,14 +91,14 @@ func (p *Process) suspended(at uint64) (c suspended, ok bool) {
 	return c, err == nil
 }
 
-// isObject tells an object from memory that was given back, whose number of references is an address, or zero
+// isObject tells an object from freed memory, which has an address or zero in place of the number of references
 // (pymalloc).
 func isObject(b []byte) bool {
 	n := binary.LittleEndian.Uint64(b)
 	return n != 0 && n <= 1<<32
 }
 
-// frameOf gives the frame of a coroutine, and its address.
+// frameOf returns the frame of a coroutine, and its address.
 func (p *Process) frameOf(at uint64, object []byte) (frame []byte, address uint64, ok bool) {
 	c := &p.layout.coroutine
 	if !c.away {
@@ -109,7 +109,7 @@ func (p *Process) frameOf(at uint64, object []byte) (frame []byte, address uint6
 	return frame, address, address != 0 && p.read(address, frame) == nil
 }
 
-// stands tells whether a coroutine stands at an await, by the bytes of the object and of its frame.
+// stands reports whether a coroutine stands at an await, by the bytes of the object and of its frame.
 func (l *layout) stands(object, frame []byte) bool {
 	c := &l.coroutine
 	if c.state == 0 { // it has begun; what runs has no stack (topOf)
@@ -123,7 +123,7 @@ func (l *layout) stands(object, frame []byte) bool {
 	return c.first <= n && n <= c.last
 }
 
-// topOf gives the address of what lies on top of the stack of a frame.
+// topOf returns the address of the value on top of a frame's stack.
 func (p *Process) topOf(at uint64, frame []byte) (top uint64, ok bool) {
 	c := &p.layout.coroutine
 	if c.isAddress {

@@ -10,27 +10,28 @@ import (
 // greenletFile matches the library that gevent and eventlet are made with.
 var greenletFile = regexp.MustCompile(`^_greenlet\..*\.so$`)
 
-// A greenletLayout is how the outermost frame of a greenlet that was switched away from is found: it is kept by an
-// object (PyFrameObject), which the switch makes of it.
+// A greenletLayout says how to find the outermost frame of a greenlet that was switched away from. An object
+// (PyFrameObject) keeps it, which the switch makes of it.
 type greenletLayout struct {
-	// frame is where that object has the address of the frame; 0 where it is the frame itself, until 3.10.
+	// frame is where that object has the address of the frame; 0 until 3.10, where the object is the frame itself.
 	frame uint64
-	// owner is where a frame says whose it is; a thread's is 0 (enum _frameowner). Until 3.10 the byte at runs has a
-	// value in a frame that runs.
+	// owner is where a frame says whose it is: 0 is a thread's (enum _frameowner). Until 3.10 the byte at runs has the
+	// given value in a frame that runs.
 	owner uint64
 	runs  uint64
 	value byte
 }
 
-// HasGreenlets tells whether the program uses greenlets, of which each has a stack of its own, and they can be found.
+// HasGreenlets reports whether the program uses greenlets, each with a stack of its own, and whether they can be
+// found.
 func (p *Process) HasGreenlets() bool {
 	files, err := memory.Files(p.dir, greenletFile.MatchString)
 	return err == nil && len(files) > 0 && p.frameType != 0
 }
 
-// Greenlets finds the stacks of greenlets that another one was switched to. They are in no list, and the object has
-// another form in each version of the library; but a frame that belongs to a thread, runs, and is on no thread's stack
-// is one of theirs. whole is false where there was more memory than is searched.
+// Greenlets finds the stacks of greenlets that were switched away from. No list has them, and their object has another
+// form in each version of the library. But a frame that belongs to a thread, runs, and is on no thread's stack is one
+// of theirs. whole is false if there was more memory than is searched.
 func (p *Process) Greenlets() (list []Coroutine, whole bool, err error) {
 	running := map[uint64]bool{}
 	if err := p.onThreads(running); err != nil {
@@ -50,7 +51,7 @@ func (p *Process) Greenlets() (list []Coroutine, whole bool, err error) {
 		}
 		calls, frames := p.chain(frame)
 		stacks[frame] = calls
-		for _, f := range frames[min(1, len(frames)):] { // it was called from there
+		for _, f := range frames[min(1, len(frames)):] { // the callers of that frame
 			inner[f] = true
 		}
 	}
@@ -81,10 +82,10 @@ func (p *Process) onThreads(frames map[uint64]bool) error {
 	return nil
 }
 
-// chain gives the calls from a frame on, the innermost first, with the addresses of their frames, as far as they can be
-// read: what of a stack lies in that of C is away while its greenlet is (until it is switched to).
+// chain returns the calls from a frame on, the innermost first, with the addresses of their frames, as far as they can
+// be read: the part of a greenlet's stack that lies on the C stack is away until the greenlet is switched to.
 func (p *Process) chain(frame uint64) (calls []Call, frames []uint64) {
-	_ = p.walk(frame, func(at uint64, c Call, own bool) { // what was read before an error is right
+	_ = p.walk(frame, func(at uint64, c Call, own bool) { // what was read before an error is valid
 		frames = append(frames, at)
 		if !own {
 			calls = append(calls, c)
@@ -93,9 +94,9 @@ func (p *Process) chain(frame uint64) (calls []Call, frames []uint64) {
 	return calls, frames
 }
 
-// switched reads the frame that an object is of; ok is false where it is no thread's that runs.
+// switched reads the frame that an object belongs to; ok is false unless it is a thread's frame that runs.
 func (p *Process) switched(at uint64) (frame uint64, ok bool) {
-	const head = 120 // of the object, which until 3.10 is the frame
+	const head = 120 // of the object, which is the frame until 3.10
 	var b [head]byte
 	if p.read(at, b[:]) != nil || !isObject(b[:]) {
 		return 0, false

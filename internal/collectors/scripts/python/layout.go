@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// A Version is that of a CPython interpreter, which tells how its memory is laid out.
+// A Version is the version of a CPython interpreter. It determines how the interpreter's memory is laid out.
 type Version struct{ Major, Minor int }
 
-// String gives it as "3.11".
+// String formats the version as "3.11".
 func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
-// A lineTable is how a code object says which line an instruction is of.
+// A lineTable is the form in which a code object says which line an instruction belongs to.
 type lineTable uint8
 
 const (
@@ -20,22 +20,23 @@ const (
 	lineCounts                  // entries of several bytes, from 3.11 (Objects/locations.md)
 )
 
-// A layout has the offsets, in bytes, of what is read of CPython's structures, on a machine of 64 bits.
+// A layout has the offsets, in bytes, of the fields that are read of CPython's structures, on a machine of 64 bits.
 type layout struct {
 	interpreters uint64 // in _PyRuntimeState: interpreters.head
 
 	nextInterpreter, threads uint64 // in PyInterpreterState
 
-	// In PyThreadState. Before 3.11 the id is that of pthread_self(3) alone; nativeID is 0 then.
+	// In PyThreadState. Before 3.11 there is only the id of pthread_self(3); nativeID is 0 then.
 	nextThread, threadID, nativeID uint64
-	// The innermost frame, or to 3.12 a _PyCFrame, which has it at inCFrame.
+	// The innermost frame, or from 3.11 to 3.12 a _PyCFrame, which has it at inCFrame.
 	frame    uint64
 	isCFrame bool
 	inCFrame uint64
 
 	// In PyFrameObject to 3.10, in _PyInterpreterFrame from 3.11.
 	previous, code, instruction, owner uint64
-	// The instruction is a pointer, and not a number; owner is there, and tells the interpreter's own frames apart.
+	// isPointer: the instruction is a pointer, not a number. hasOwner: there is an owner, which tells the
+	// interpreter's own frames apart.
 	isPointer, hasOwner bool
 
 	// In PyCodeObject. qualName is 0 before 3.11; body is where its instructions begin.
@@ -51,32 +52,33 @@ type layout struct {
 	greenlet  greenletLayout
 }
 
-// A coroutineLayout is where a coroutine (PyCoroObject) has its frame, and what that awaits: the value on top of its
-// stack.
+// A coroutineLayout says where a coroutine (PyCoroObject) has its frame, and where the frame has what it awaits: the
+// value on top of its stack.
 type coroutineLayout struct {
 	frame uint64 // in the object: the frame itself, or its address
 	away  bool   // it is the address
 
-	// The state of the frame, in the object or, where the frame is away, in the frame. It stands at an await in those
-	// from first to last. Before 3.10 there is none, and state is 0.
+	// The state of the frame, in the object or, where the frame is away, in the frame. In the states from first to
+	// last the coroutine stands at an await. Before 3.10 there is no state, and the offset is 0.
 	state       uint64
 	first, last int8
 
-	// In the frame: the address behind the top of its stack, or how many values are on it. These begin at stack in the
-	// frame or, where it is away, at the address that is there.
+	// In the frame: the address behind the top of its stack, or how many values are on it. The values begin at stack
+	// in the frame or, where the frame is away, at the address that is there.
 	top       uint64
 	isAddress bool
 	stack     uint64
 	above     uint64 // how many values lie above what is awaited
 }
 
-// inlineCoroutine is that of 3.11 to 3.13, whose coroutines have their frame in themselves.
+// inlineCoroutine returns the layout of 3.11 to 3.13, whose coroutines contain their frame.
 func inlineCoroutine(frame uint64) coroutineLayout {
 	return coroutineLayout{frame: frame, state: frame - 5, first: -1, last: -1, top: 64, stack: 72}
 }
 
-// The structures of the versions that do not describe themselves. They are the same in all releases of one, and on
-// amd64 and arm64: offsetof() of the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 (Include/internal).
+// layoutOf returns the structures of the versions that do not describe themselves. They are the same in all releases
+// of a version, and on amd64 and arm64: offsetof() of the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1
+// (Include/internal).
 func layoutOf(v Version) (layout, bool) {
 	if v.Major != 3 {
 		return layout{}, false
@@ -119,17 +121,17 @@ func layoutOf(v Version) (layout, bool) {
 // cookie begins the description that 3.13 and later keep of themselves, at _PyRuntime.
 const cookie = "xdebugpy"
 
-// described is how many bytes of it are read: all of the structures below lie in them.
+// described is how many bytes of it are read: they hold all of the structures below.
 const described = 8 * 112
 
-// describedLayout reads the description (Include/internal/pycore_debug_offsets.h). It is laid out anew in each minor
-// version; those of 3.13 to 3.15 are known.
+// describedLayout reads the description (Include/internal/pycore_debug_offsets.h). Each minor version lays it out
+// anew; the layouts of 3.13 to 3.15 are known.
 func describedLayout(text []byte) (layout, Version, error) {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(text[8*i:]) }
 	number := word(1) // PY_VERSION_HEX
 	v := Version{int(number >> 24 & 0xff), int(number >> 16 & 0xff)}
 	interpreter, thread, frame, code, object := 6, 19, 28, 34, 44
-	ids, types, sets := 5, 4, 0 // behind the start of a thread its ids; words of types, and of a set
+	ids, types, sets := 5, 4, 0 // ids: where a thread's ids are; types, sets: words of types, and of a set
 	switch {
 	case word(2) != 0:
 		return layout{}, v, fmt.Errorf("CPython %s without a global lock is not read", v)
@@ -155,7 +157,7 @@ func describedLayout(text []byte) (layout, Version, error) {
 		objectType: word(object + 1), bytesSize: word(bytesAt + 1), bytesData: word(bytesAt + 2),
 		state: word(bytesAt + 4), length: word(bytesAt + 5), ascii: word(bytesAt + 6),
 	}
-	l.greenlet = greenletLayout{frame: 24, owner: l.owner} // the first is in no description: offsetof() of 3.13 to 3.15
+	l.greenlet = greenletLayout{frame: 24, owner: l.owner} // frame is in no description: offsetof() of 3.13 to 3.15
 	behind := bytesAt + 3                                  // the bytes: strings and the collector, and then generators
 	switch v.Minor {
 	case 13: // not in the description: offsetof() of 3.13.0
@@ -167,20 +169,22 @@ func describedLayout(text []byte) (layout, Version, error) {
 	case 15:
 		l.coroutine = describedCoroutine(word, frame, behind+5+5)
 		l.coroutine.first, l.coroutine.last = 1, 3
-		l.coroutine.above = 1 // the index of an iterator that is none of Python's (Python/bytecodes.c: SEND)
+		l.coroutine.above = 1 // the index of an iterator that is not Python's own (Python/bytecodes.c: SEND)
 	}
 	l.compact = l.ascii + 16 // PyCompactUnicodeObject has a length and a pointer more
 	return l, v, l.check()
 }
 
-// describedCoroutine reads where a coroutine has what it awaits, from the words of the frame and of generators.
+// describedCoroutine reads where a coroutine has what it awaits, from the description's words of frames and
+// generators.
 func describedCoroutine(word func(int) uint64, frame, generator int) coroutineLayout {
 	return coroutineLayout{
 		frame: word(generator + 2), state: word(generator + 3), top: word(frame + 6), isAddress: true,
 	}
 }
 
-// maxOffset bounds what a description may claim: the largest is that of the threads in PyInterpreterState, some 10 KiB.
+// maxOffset bounds the offsets in a description: the largest is that of the threads in PyInterpreterState, some 10
+// KiB.
 const maxOffset = 1 << 20
 
 func (l layout) check() error {

@@ -1,9 +1,9 @@
 // Package python reads what the threads of a CPython interpreter run: the functions of its scripts, by name, file and
-// line. It reads the memory of the process from outside (process_vm_readv(2)), with the right to trace it: nothing is
-// attached, stopped or written.
+// line. It reads the memory of the process from outside (process_vm_readv(2)), which takes the right to trace it. It
+// attaches, stops and writes nothing.
 //
-// A thread runs on while its frames are read, so each is checked to be one, and a stack that came apart is given up
-// ([ErrChanged]). Everything has a bound, as whoever owns the process owns what it holds.
+// A thread runs on while its frames are read. So each frame is checked to be one, and a stack that came apart is given
+// up ([ErrChanged]). Everything has a bound, since whoever owns the process controls its memory.
 package python
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
-// ErrNone says that a process is no CPython interpreter.
+// ErrNone says that a process is not a CPython interpreter.
 var ErrNone = errors.New("it is no CPython interpreter")
 
 // A Process is a CPython interpreter. It is not safe for use by several at once.
@@ -40,12 +40,12 @@ type Process struct {
 	look   int // how often threads were listed
 }
 
-// interpreterFile matches the names of the files that an interpreter is in: a library, or the program itself.
+// interpreterFile matches the names of the files that contain an interpreter: a library, or the program itself.
 var interpreterFile = regexp.MustCompile(`^(?:libpython([23])\.([0-9]{1,2})[a-z]*\.so[.0-9]*|` +
 	`python(?:([23])(?:\.([0-9]{1,2}))?)?[a-z]*)$`)
 
-// Open looks into the process whose directory in /proc is dir. The error is [ErrNone] for what is no interpreter;
-// others say why one cannot be read.
+// Open looks into the process whose directory in /proc is dir. The error is [ErrNone] if it is not an interpreter;
+// other errors say why an interpreter cannot be read.
 func Open(dir string, pid int) (*Process, error) {
 	files, err := interpreters(dir)
 	if err != nil {
@@ -64,7 +64,8 @@ func Open(dir string, pid int) (*Process, error) {
 	return nil, ErrNone
 }
 
-// interpreters gives the mapped files that may hold one, libraries first: a program that loads one has none in itself.
+// interpreters returns the mapped files that may contain one, libraries first: a program that loads a library contains
+// no interpreter itself.
 func interpreters(dir string) ([]memory.File, error) {
 	files, err := memory.Files(dir, interpreterFile.MatchString)
 	slices.SortStableFunc(files, func(x, y memory.File) int { return -cmp.Compare(isLibrary(x), isLibrary(y)) })
@@ -78,7 +79,7 @@ func isLibrary(f memory.File) int {
 	return 0
 }
 
-// versionOf reads the numbers in a file's name: those of a library, or those of a program. It is 0.0 without any.
+// versionOf reads the version in the name of a library or program. It returns 0.0 if there is none.
 func versionOf(base string) (v Version) {
 	numbers := interpreterFile.FindStringSubmatch(base)[1:]
 	for i := 0; i < len(numbers); i += 2 {
@@ -91,7 +92,7 @@ func versionOf(base string) (v Version) {
 	return v
 }
 
-// find looks up where the interpreter's data lie, and how they are laid out.
+// find looks up where the interpreter's data are, and how they are laid out.
 func (p *Process) find(f memory.File) error {
 	const runtime, codeType, version = "_PyRuntime", "PyCode_Type", "Py_Version" // the last since 3.11
 	const coroutineType, frameType = "PyCoro_Type", "PyFrame_Type"
@@ -109,8 +110,8 @@ func (p *Process) find(f memory.File) error {
 	return p.choose(at[version])
 }
 
-// choose takes the layout that the interpreter describes itself, or that of its version, which is at an address since
-// 3.11.
+// choose takes the layout that the interpreter itself describes, or else that of its version. Since 3.11 the version
+// is at an address.
 func (p *Process) choose(version uint64) error {
 	text := make([]byte, described)
 	if err := p.read(p.runtime, text); err != nil {
@@ -136,14 +137,14 @@ func (p *Process) choose(version uint64) error {
 	return nil
 }
 
-// runtimeSize bounds struct _PyRuntime, in bytes: it has 1 KiB in 3.8, and some hundred with the objects that are in it
-// since 3.12.
+// runtimeSize bounds struct _PyRuntime, in bytes: it has 1 KiB in 3.8, and some hundred KiB since 3.12, when objects
+// came into it.
 const runtimeSize = 1 << 20
 
-// IsLock reports whether threads that wait at an address want the interpreter's lock (GIL). Its mutex and condition lie
-// in struct _PyRuntime, until 3.11 as such (Include/internal/pycore_gil.h) and since in the main interpreter's state,
-// which is a part of it; no other lock on which threads wait for long does. Of sub-interpreters with a lock of their
-// own nothing is known.
+// IsLock reports whether threads that wait at an address want the interpreter's lock (GIL). Its mutex and condition
+// are in struct _PyRuntime: until 3.11 directly (Include/internal/pycore_gil.h), and since then in the main
+// interpreter's state, which is a part of it. No other lock on which threads wait for long is there. The locks of
+// sub-interpreters that have one of their own are not known.
 func (p *Process) IsLock(address uint64) bool {
 	return address >= p.runtime && address-p.runtime < runtimeSize
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
-// ErrChanged says that a thread ran on while its stack was read, so that it cannot be told.
+// ErrChanged says that a thread ran on while its stack was read, so the stack is not known.
 var ErrChanged = errors.New("the thread ran on while its stack was read")
 
 // A Call is one function on the stack of a thread.
 type Call struct {
 	Function string // with its class from 3.11 on: Shop.cart
-	File     string // as the interpreter has it; may be relative, or <string>
-	Line     int    // that runs; 0 if unknown
+	File     string // as the interpreter knows it; may be relative, or <string>
+	Line     int    // the line that runs; 0 if unknown
 }
 
 // A Thread is one of an interpreter's threads.
 type Thread struct {
-	// ID is the kernel's, in the pid namespace of the process; 0 where it is not known.
+	// ID is the kernel's id, in the pid namespace of the process; 0 where it is not known.
 	ID    int
 	frame uint64 // address that leads to its innermost frame
 }
@@ -28,8 +28,8 @@ const (
 	// maxInterpretersRun and maxThreads bound what is looked at: a damaged list may be a ring.
 	maxInterpretersRun = 64
 	maxThreads         = 2000
-	// maxDepth bounds a stack, of which the outermost calls are left out. A script ends with an error at 1,000, unless
-	// it asks for more (sys.setrecursionlimit).
+	// maxDepth bounds a stack; the outermost calls are left out. A script ends with an error at 1,000, unless it asks
+	// for more (sys.setrecursionlimit).
 	maxDepth = 1024
 	// What is read of a frame and of a code object at once: their largest offsets above, and eight bytes.
 	frameSize = 112
@@ -37,7 +37,7 @@ const (
 )
 
 // Threads lists the threads of all interpreters of the process. ids says which numbers are threads of the process:
-// before 3.11 an interpreter knows its threads by pthread_self(3) alone.
+// before 3.11 an interpreter knows its threads only by pthread_self(3).
 func (p *Process) Threads(ids func(int) bool) ([]Thread, error) {
 	var out []Thread
 	p.look++
@@ -70,7 +70,7 @@ func (p *Process) threadID(state uint64, ids func(int) bool) (int, error) {
 		if err != nil || ids(int(uint32(id))) {
 			return int(uint32(id)), err
 		}
-		// A server that forks by itself leaves its children the id of the thread that did (uWSGI).
+		// If a server forks by itself (uWSGI), its children have the id of the thread that forked.
 	}
 	pthread, err := p.read.Word(state + p.layout.threadID)
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *Process) threadID(state uint64, ids func(int) bool) (int, error) {
 	return p.read.ThreadID(pthread, ids), nil
 }
 
-// Stack gives the calls of a thread, the innermost first; none where it runs no function of a script.
+// Stack returns the calls of a thread, the innermost first; none if it runs no function of a script.
 func (p *Process) Stack(t Thread) ([]Call, error) {
 	calls, err := p.stack(t)
 	if errors.Is(err, memory.ErrNowhere) {
@@ -88,7 +88,7 @@ func (p *Process) Stack(t Thread) ([]Call, error) {
 	return calls, err
 }
 
-// innermost gives the address of a thread's innermost frame; 0 where it runs no function of a script.
+// innermost returns the address of a thread's innermost frame; 0 if it runs no function of a script.
 func (p *Process) innermost(t Thread) (frame uint64, err error) {
 	frame, err = p.read.Word(t.frame)
 	if err == nil && p.layout.isCFrame && frame != 0 {
@@ -114,7 +114,7 @@ func (p *Process) stack(t Thread) ([]Call, error) {
 	return calls, nil
 }
 
-// walk gives the frames from one on, the innermost first: the address of each, what it runs, and whether it is the
+// walk calls do with each frame from the given one outwards: its address, what it runs, and whether it is the
 // interpreter's own.
 func (p *Process) walk(frame uint64, do func(at uint64, c Call, own bool)) error {
 	p.block.bytes = p.block.bytes[:0]
@@ -136,8 +136,8 @@ func (p *Process) walk(frame uint64, do func(at uint64, c Call, own bool)) error
 	return nil
 }
 
-// blockSize is what is read at once where frames lie side by side, one to two hundred bytes each: a system call takes
-// longer than to copy a page.
+// blockSize is how much is read at once where frames lie side by side, one to two hundred bytes each: a system call
+// takes longer than copying a page.
 const blockSize = 4096
 
 // A block is memory that was read once, for several frames.
@@ -147,8 +147,8 @@ type block struct {
 	space [blockSize]byte
 }
 
-// frameAt gives the bytes of a frame. From 3.11 on those of its callers lie before it, mostly (Include/internal/
-// pycore_frame.h: the data stack of a thread).
+// frameAt returns the bytes of a frame. From 3.11 on most of its callers' frames lie before it
+// (Include/internal/pycore_frame.h: the data stack of a thread).
 func (p *Process) frameAt(at uint64) ([]byte, error) {
 	k := &p.block
 	if i := at - k.from; at >= k.from && i+frameSize <= uint64(len(k.bytes)) {
@@ -169,11 +169,11 @@ func (p *Process) frameAt(at uint64) ([]byte, error) {
 	return k.bytes, err
 }
 
-// ownedByC is the least owner of frames that are the interpreter's own, between two of scripts (enum _frameowner: 3 and
-// from 3.14 on 4, too).
+// ownedByC is the lowest owner of the interpreter's own frames, which lie between those of scripts (enum _frameowner:
+// 3, and from 3.14 on 4, too).
 const ownedByC = 3
 
-// call tells what a frame runs; own says that it is the interpreter's own.
+// call returns what a frame runs; own says that it is the interpreter's own.
 func (p *Process) call(b []byte) (c Call, own bool, err error) {
 	l := &p.layout
 	if l.hasOwner && b[l.owner] >= ownedByC {

@@ -18,7 +18,7 @@ const (
 	maxPlace     = 1 << 24
 )
 
-// line gives the line of an instruction; 0 where it cannot be told. The counter is at the next one.
+// line returns the line of an instruction; 0 if it is not known. The counter is at the next instruction.
 func (p *Process) line(m *method, counter uint64) int {
 	place := (counter - m.code) / word
 	if place > 0 {
@@ -31,7 +31,7 @@ func (p *Process) line(m *method, counter uint64) int {
 		return line
 	}
 	i, line := uint64(1), 0
-	if m.count > 1 { // one alone has no places
+	if m.count > 1 { // a single line has no places
 		i = p.lineIndex(m.places, place)
 	}
 	if i > 0 && i <= uint64(m.count) {
@@ -47,7 +47,7 @@ func (p *Process) line(m *method, counter uint64) int {
 	return line
 }
 
-// lineIndex counts the lines that begin at a place or before it; 0 where it cannot be told.
+// lineIndex counts the lines that begin at a place or before it; 0 if the number is not known.
 func (p *Process) lineIndex(places, place uint64) uint64 {
 	if place < inCounts {
 		counts, err := p.read.Word(places + place/perCounts*word)

@@ -3,9 +3,9 @@ package ruby
 // A coreKey tells methods of Ruby's own apart.
 type coreKey struct{ name, class uint64 }
 
-// coreMethod names a method of Ruby's own by the environment of its frame: Array#include?; "" where it has no name that
-// can be read. The entry of the method is two words before the environment (VM_ENV_DATA_INDEX_ME_CREF in vm_core.h),
-// and has the name that it was called by, and the class that it is of (rb_callable_method_entry_t in method.h).
+// coreMethod names a method of Ruby's own by the environment of its frame: Array#include?; "" if its name cannot be
+// read. The entry of the method is two words before the environment (VM_ENV_DATA_INDEX_ME_CREF in vm_core.h). It has
+// the name by which the method was called, and its class (rb_callable_method_entry_t in method.h).
 func (p *Process) coreMethod(environment uint64) string {
 	const entryAt, nameAt, classAt = 2 * word, 24, 32
 	at, err := p.read.Word(environment - entryAt)
@@ -30,7 +30,7 @@ func (p *Process) coreMethod(environment uint64) string {
 	return name
 }
 
-// Names of methods are numbers (ID in symbol.h): those of operators as they are, others with a kind in the lowest bits.
+// The name of a method is a number (ID in symbol.h): an operator's as it is, any other with a kind in the lowest bits.
 // Their texts are in arrays of 512 pairs, text and symbol (ID_ENTRY_UNIT in symbol.c).
 const (
 	lastOperator = 170 // tLAST_OP_ID in id.h
@@ -39,7 +39,7 @@ const (
 	perName      = 2
 )
 
-// nameOfID gives the text of a name, "" where it cannot be told.
+// nameOfID returns the text of a name, "" if it is not known.
 func (p *Process) nameOfID(id uint64) string {
 	if !p.sought {
 		p.symbols, p.sought = p.findSymbols(), true
@@ -83,8 +83,9 @@ func (p *Process) item(array, i uint64) (uint64, error) {
 	return p.read.Word(items + i*word)
 }
 
-// findSymbols looks for the array of all names in the data of Ruby's file: behind the last number and an address, and
-// it has the last number's name (rb_symbols_t in symbol.h, which has no symbol of its own in most builds).
+// findSymbols looks for the array of all names in the data of Ruby's file. The array is behind the last number and an
+// address, and has the name of the last number (rb_symbols_t in symbol.h, which has no symbol of its own in most
+// builds).
 func (p *Process) findSymbols() uint64 {
 	for _, s := range p.data {
 		text := make([]byte, s.size)

@@ -1,11 +1,11 @@
 // Package ruby reads what the threads of a Ruby process run: the methods of its scripts, by name, file and line, and
-// those of Ruby's own that they call. It reads the memory of the process from outside (process_vm_readv(2)), with the
-// right to trace it: nothing is attached, stopped or written.
+// Ruby's own methods that they call. It reads the memory of the process from outside (process_vm_readv(2)), which
+// takes the right to trace it. It attaches, stops and writes nothing.
 //
-// Ruby exports the address of its virtual machine, or it is found among its data. Where the threads are in it, and
-// what differs from version to version, is found by what stands there as far as that can be; the rest is of MRI 3.0 to
-// 3.4 (vm_core.h). The threads run on meanwhile, so each frame is checked to be one. Everything has a bound, as
-// whoever owns the process owns what it holds.
+// Ruby exports the address of its virtual machine, or the address is found among Ruby's data. Where the threads are in
+// the machine, and what differs from version to version, is found by its content as far as possible; the rest is known
+// for MRI 3.0 to 3.4 (vm_core.h). The threads run on meanwhile, so each frame is checked to be one. Everything has a
+// bound, since whoever owns the process controls its memory.
 package ruby
 
 import (
@@ -30,9 +30,9 @@ type Process struct {
 	read    memory.Reader
 	layout  layout
 	machine uint64 // address of the pointer to the virtual machine; 0: not found yet
-	data    []span // of the file, that the process may write to
-	// names of Ruby's own classes, by the addresses of the variables that lead to them, and by their own; nil until one
-	// is asked for
+	data    []span // of the file, which the process may write to
+	// names of Ruby's own classes, by the addresses of the variables that lead to them, and by their own addresses;
+	// the latter is nil until a class is asked for
 	variables, classes map[uint64]string
 
 	began    bool // the virtual machine is there
@@ -43,14 +43,14 @@ type Process struct {
 	symbols uint64 // address of the list of the names of methods; 0: not found
 	sought  bool   // the list has been looked for
 	methods map[key]*method
-	lines   int // that are known, of all methods
+	lines   int // known lines, of all methods
 	cores   map[coreKey]string
 }
 
 // A span is a range of addresses.
 type span struct{ from, size uint64 }
 
-// runtimeFile matches the names of the files that Ruby is in: a library, or the program itself.
+// runtimeFile matches the names of the files that contain Ruby: a library, or the program itself.
 var runtimeFile = regexp.MustCompile(`^(?:libruby[-.0-9a-z]*\.so[.0-9]*|ruby[-.0-9]*)$`)
 
 // classVariable matches the variables that hold Ruby's own classes and modules.
@@ -61,8 +61,8 @@ const (
 	versionName = "ruby_version"
 )
 
-// Open looks into the process whose directory in /proc is dir. The error is [ErrNone] for one without Ruby; others say
-// why it cannot be read.
+// Open looks into the process whose directory in /proc is dir. The error is [ErrNone] if the process has no Ruby;
+// other errors say why it cannot be read.
 func Open(dir string, pid int) (*Process, error) {
 	files, err := memory.Files(dir, runtimeFile.MatchString)
 	if err != nil {
@@ -95,11 +95,11 @@ func Open(dir string, pid int) (*Process, error) {
 	return nil, ErrNone
 }
 
-// maxData bounds the data of a file that are searched, in bytes: Ruby 3.3 has 81 KiB, and each word that may be an
+// maxData bounds the data of a file that is searched, in bytes: Ruby 3.3 has 81 KiB, and each word that may be an
 // address takes some microseconds.
 const maxData = 256 << 10
 
-// dataOf gives where the data of a file are.
+// dataOf returns where the data of a file are.
 func dataOf(f memory.File) (list []span, err error) {
 	object, err := f.Open()
 	if err != nil {
@@ -114,10 +114,10 @@ func dataOf(f memory.File) (list []span, err error) {
 	return list, nil
 }
 
-// versionText matches a version, of which the first two numbers say how things are laid out.
+// versionText matches a version. Its first two numbers say how things are laid out.
 var versionText = regexp.MustCompile(`^([0-9]{1,2})\.([0-9]{1,2})\.[0-9]{1,3}`)
 
-// choose takes the layout of the version, whose text is at an address.
+// choose takes the layout of the version. The version's text is at the given address.
 func (p *Process) choose(version uint64) error {
 	var text [16]byte
 	if err := p.read(version, text[:]); err != nil {
@@ -141,14 +141,14 @@ func (p *Process) choose(version uint64) error {
 type layout struct {
 	frame       uint64 // size of a frame (rb_control_frame_t in vm_core.h)
 	thread      uint64 // of the address of the stack, in a thread (ec in rb_thread_struct)
-	native      uint64 // of the address of what it has for the kernel's thread; 0 where that is the thread
+	native      uint64 // of the address of its structure for the kernel's thread; 0 if that is the thread itself
 	lines       int    // of the lines, in a body (insns_info in rb_iseq_constant_body)
-	line        uint64 // size of a line (iseq_insn_info_entry in iseq.h), of which the first four bytes are its number
-	text        int    // of the text of a string that is short (RString)
-	textHasSize bool   // the size of such a string is where that of a long one is, and not among the flags
+	line        uint64 // size of a line (iseq_insn_info_entry in iseq.h); its first four bytes are its number
+	text        int    // of the text of a short string (RString)
+	textHasSize bool   // the size of a short string is where that of a long one is, and not among the flags
 }
 
-// layoutOf gives the layout of Ruby 3.minor. A frame gained jit_return in 3.1 and lost bp in 3.3; a thread got nt in
+// layoutOf returns the layout of Ruby 3.minor. A frame gained jit_return in 3.1 and lost bp in 3.3; a thread got nt in
 // 3.2, when what is before the lines of a body and the size of a short string moved; a line gained node_id in 3.1.
 func layoutOf(minor int) layout {
 	l := layout{frame: 64, thread: 48, native: 40, lines: 112, line: 12, text: 24, textHasSize: true}
@@ -170,7 +170,7 @@ func word64(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:])
 
 func word32(b []byte, at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
 
-// class gives the name of a class of Ruby's own, "" of any other.
+// class returns the name of one of Ruby's own classes, "" for any other.
 func (p *Process) class(at uint64) string {
 	if p.classes == nil {
 		p.classes = map[uint64]string{}
@@ -183,5 +183,5 @@ func (p *Process) class(at uint64) string {
 	return p.classes[at]
 }
 
-// isCore tells whether a file is of Ruby's own: such methods are called <internal:numeric>.
+// isCore reports whether a file is one of Ruby's own: these have names such as <internal:numeric>.
 func isCore(file string) bool { return strings.HasPrefix(file, "<internal:") }

@@ -6,19 +6,19 @@ import (
 
 // A Call is a method that is running.
 type Call struct {
-	Function string // total, with its class from Ruby 3.4 on; Array#include?; empty of one of Ruby's own without a name
-	File     string // empty of Ruby's own methods
-	Line     int    // that runs; 0 if unknown
+	Function string // total, with its class from Ruby 3.4 on; Array#include?; empty for an unnamed one of Ruby's own
+	File     string // empty for Ruby's own methods
+	Line     int    // the line that runs; 0 if unknown
 	Core     bool   // it is one of Ruby's own, in C or not
 }
 
 const (
-	// maxDepth bounds a stack, of which the outermost calls are left out: a page of a web framework takes some 200.
+	// maxDepth bounds a stack; the outermost calls are left out. A page of a web framework takes some 200.
 	maxDepth = 1024
 	// maxText bounds a name, in bytes, maxKnown the methods that are kept, and maxKnownLines the lines of all of them.
 	maxText, maxKnown, maxKnownLines = 1 << 10, 1 << 14, 1 << 16
 	// maxStack bounds the stack of the virtual machine, in words: a thread has 128 Ki (RUBY_THREAD_VM_STACK_SIZE in
-	// vm_core.h), and who asks for more has some millions.
+	// vm_core.h), and some millions if more was asked for.
 	maxStack = 1 << 26
 )
 
@@ -35,8 +35,8 @@ const (
 	kindOfC  = 0x55550001
 )
 
-// Types of objects are in the lowest bits of their flags (include/ruby/internal/value_type.h), and those of the virtual
-// machine's own in other bits (imemo_type in internal/imemo.h).
+// The type of an object is in the lowest bits of its flags (include/ruby/internal/value_type.h). Objects of the
+// virtual machine's own have their type in other bits (imemo_type in internal/imemo.h).
 const (
 	typeMask   = 0x1f
 	typeString = 0x05
@@ -47,8 +47,8 @@ const (
 	ownMethod         = 6
 	ownInstructions   = 7
 
-	// isElsewhere is set of a string, and isInside of an array, that is or is not in the object (RSTRING_NOEMBED,
-	// RARRAY_EMBED_FLAG).
+	// isElsewhere is set if a string's text is not in the object, and isInside if an array's items are
+	// (RSTRING_NOEMBED, RARRAY_EMBED_FLAG).
 	isElsewhere, isInside = 1 << 13, 1 << 13
 )
 
@@ -56,7 +56,7 @@ func isOwn(flags uint64, kind uint64) bool {
 	return flags&typeMask == typeOwn && flags>>ownShift&ownMask == kind
 }
 
-// Stack gives the calls of a thread, the innermost first; none where it runs no script. The error is [ErrChanged].
+// Stack returns the calls of a thread, the innermost first; none if it runs no script. The error is [ErrChanged].
 func (p *Process) Stack(t Thread) ([]Call, error) {
 	var context [3 * word]byte // stack, its size and the innermost frame (rb_execution_context_struct in vm_core.h)
 	at, err := p.read.Word(t.address + p.layout.thread)
@@ -88,7 +88,7 @@ func (p *Process) Stack(t Thread) ([]Call, error) {
 	return calls, nil
 }
 
-// call tells what a frame runs; ok is false of one that runs no method, as the outermost.
+// call returns what a frame runs; ok is false if it runs no method, as the outermost frame.
 func (p *Process) call(frame []byte) (c Call, ok bool, err error) {
 	counter, environment := word64(frame, frameCounter), word64(frame, frameEnvironment)
 	if counter == 0 {
@@ -116,19 +116,19 @@ func (p *Process) call(frame []byte) (c Call, ok bool, err error) {
 		return c, true, nil
 	}
 	c.Line = p.line(m, counter)
-	// What leads to the script is called as the script, and has no line.
+	// The frame that leads to the script has the script's name, and no line.
 	return c, c.Line > 0 || c.Function != "<main>", nil
 }
 
-// nameOf gives the name of a method without its class.
+// nameOf returns the name of a method without its class.
 func nameOf(function string) string {
 	return function[strings.LastIndexAny(function, "#.")+1:]
 }
 
-// key tells methods apart: memory of one that is gone is used again.
+// key tells methods apart: the memory of a method that is gone is used again.
 type key struct{ body, path, label uint64 }
 
-// A method is what is known of one.
+// A method is what is known of a method.
 type method struct {
 	name, file string
 	code       uint64 // address of its instructions
@@ -138,8 +138,8 @@ type method struct {
 	known      map[uint64]int
 }
 
-// Offsets in a body (rb_iseq_constant_body and rb_iseq_location_struct in vm_core.h), and in its lines from where they
-// begin (insns_info): the lines, their places before they are packed, how many there are, and their places.
+// Offsets in a body (rb_iseq_constant_body and rb_iseq_location_struct in vm_core.h), and in its lines from their
+// beginning (insns_info): the lines, their places before they are packed, their number, and their packed places.
 const (
 	bodyCode  = 8
 	bodyPath  = 64
@@ -150,7 +150,7 @@ const (
 	linePlaces = 24
 )
 
-// method gives what the body of a method says.
+// method returns what the body of a method says.
 func (p *Process) method(at uint64) (*method, error) {
 	var body [bodySize]byte
 	if err := p.read(at, body[:]); err != nil {
@@ -179,7 +179,7 @@ func (p *Process) method(at uint64) (*method, error) {
 	return m, nil
 }
 
-// outOf gives the method that a part of it is in: "block in total" is in total.
+// outOf returns the method that a part belongs to: "block in total" belongs to total.
 func outOf(label string) string {
 	if i := strings.LastIndex(label, " in "); i >= 0 {
 		return label[i+len(" in "):]
@@ -203,7 +203,7 @@ func (p *Process) file(at uint64) (string, error) {
 		if err := p.read(items, names[:]); err != nil {
 			return "", err
 		}
-		// The full one is nil of what is no file (RUBY_Qnil, which is no address of a text).
+		// The full one is nil if there is no file (RUBY_Qnil, which is not the address of a text).
 		if text, err := p.text(word64(names[:], word)); err == nil {
 			return text, nil
 		}
@@ -212,7 +212,7 @@ func (p *Process) file(at uint64) (string, error) {
 	return p.text(at)
 }
 
-// array gives where the items of an array are, and how many (RArray in include/ruby/internal/core/rarray.h).
+// array returns where the items of an array are, and how many (RArray in include/ruby/internal/core/rarray.h).
 func (p *Process) array(at uint64) (items, n uint64, err error) {
 	const size, address, inside, sizeShift, sizeMask = 16, 32, 16, 15, 0x7f
 	var head [address + word]byte

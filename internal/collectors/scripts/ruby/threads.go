@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// ErrChanged says that a thread ran on while its stack was read, so that it cannot be told.
+// ErrChanged says that a thread ran on while its stack was read, so the stack is not known.
 var ErrChanged = errors.New("the thread ran on while its stack was read")
 
-// ErrNoThreads says that the threads of a virtual machine were not found: it was not begun for some seconds, or is of a
-// version that is not known.
+// ErrNoThreads says that the threads of a virtual machine were not found: the machine did not begin for some seconds,
+// or its version is not known.
 var ErrNoThreads = errors.New("its threads were not found: MRI 3.0 to 3.4 is known")
 
-// A Thread is one of Ruby's.
+// A Thread is a thread of Ruby.
 type Thread struct {
-	// ID is the kernel's, in the pid namespace of the process; 0 where it is not known.
+	// ID is the kernel's id, in the pid namespace of the process; 0 where it is not known.
 	ID      int
 	address uint64
-	native  uint64 // address of what it has for the kernel's thread
+	native  uint64 // address of its structure for the kernel's thread
 }
 
 // Offsets in a thread (rb_thread_struct in vm_core.h), and how much is read of one.
@@ -26,30 +26,31 @@ const (
 	threadRactor  = 24
 	threadMachine = 32
 	threadSize    = 128
-	// nativeSize is how much is searched of what a thread has for the kernel's (rb_native_thread in thread_pthread.h).
+	// nativeSize is how much is searched of a thread's structure for the kernel's thread (rb_native_thread in
+	// thread_pthread.h).
 	nativeSize = 64
 	// machineSize is how much of the virtual machine is searched: the main thread is in the first 48 bytes.
 	machineSize = 64
 	// maxThreads bounds what is listed: a damaged list may be a ring.
 	maxThreads = 2000
-	// lockSize is how far into a thread, or what it has for the kernel's, its condition variables may be, in bytes.
+	// lockSize is how far into a thread, or its structure for the kernel's, its condition variables may be, in bytes.
 	lockSize = 512
 )
 
-// A place is where the pthread_t of a thread is: an offset in it, or in what it has for the kernel's thread.
+// A place is where the pthread_t of a thread is: an offset in the thread, or in its structure for the kernel's thread.
 type place struct {
 	found bool
 	at    int
 }
 
-// A program that was just started has no virtual machine yet. It is looked for so often, at these intervals at least: a
-// search takes some milliseconds.
+// A program that was just started has no virtual machine yet. It is looked for at most maxSearches times, at least
+// searchPeriod apart: a search takes some milliseconds.
 const (
 	maxSearches  = 50
 	searchPeriod = 100 * time.Millisecond
 )
 
-// start gives the address of the virtual machine, 0 where it was not begun yet.
+// start returns the address of the virtual machine, 0 if it has not begun yet.
 func (p *Process) start() (uint64, error) {
 	if p.began {
 		return p.read.Word(p.machine)
@@ -69,7 +70,8 @@ func (p *Process) start() (uint64, error) {
 	return machine, nil
 }
 
-// begun gives the address of the virtual machine, and whether it has its main thread already; 0 if not.
+// begun returns the address of the virtual machine, and whether it has its main thread already; the address is 0 if
+// not.
 func (p *Process) begun() (machine uint64, ok bool) {
 	machine, err := p.read.Word(p.machine)
 	if err != nil {
@@ -81,8 +83,8 @@ func (p *Process) begun() (machine uint64, ok bool) {
 	return machine, true
 }
 
-// Threads lists the threads of the main ractor, none of a program that begins. Ruby knows them by pthread_self(3), and
-// ids says which numbers are threads of the process.
+// Threads lists the threads of the main ractor; a program that just begins has none. Ruby knows them by
+// pthread_self(3), and ids says which numbers are threads of the process.
 func (p *Process) Threads(ids func(int) bool) (list []Thread, err error) {
 	machine, err := p.start()
 	if err != nil || machine == 0 {
@@ -98,7 +100,7 @@ func (p *Process) Threads(ids func(int) bool) (list []Thread, err error) {
 		if p.read(node, text[:]) != nil {
 			return nil, ErrChanged
 		}
-		// The head of the list is in the ractor, and no thread.
+		// The head of the list is in the ractor, and is not a thread.
 		if word64(text[:], threadRactor) == ractor && word64(text[:], threadMachine) == machine {
 			list = append(list, p.thread(node, text[:], ids))
 		}
@@ -107,8 +109,8 @@ func (p *Process) Threads(ids func(int) bool) (list []Thread, err error) {
 	return list, nil
 }
 
-// findMachine looks for the pointer to the virtual machine in the data of Ruby's file, where it has no symbol: builds
-// of 3.3 and later that were stripped. It is 0 where there is none.
+// findMachine looks for the pointer to the virtual machine in the data of Ruby's file, where it has no symbol: in
+// builds of 3.3 and later that were stripped. It returns 0 if there is none.
 func (p *Process) findMachine() uint64 {
 	for _, s := range p.data {
 		text := make([]byte, s.size)
@@ -124,7 +126,7 @@ func (p *Process) findMachine() uint64 {
 	return 0
 }
 
-// mainThread finds the main thread: the virtual machine has it behind its ractor, and it leads to both.
+// mainThread finds the main thread: the virtual machine has it behind its ractor, and the thread leads to both.
 func (p *Process) mainThread(machine uint64) (thread, ractor uint64, err error) {
 	var text [machineSize]byte
 	if machine == 0 || machine%word != 0 || p.read(machine, text[:]) != nil {
@@ -144,14 +146,14 @@ func (p *Process) mainThread(machine uint64) (thread, ractor uint64, err error) 
 	return 0, 0, ErrNoThreads
 }
 
-// thread gives what is known of the thread at an address.
+// thread returns what is known of the thread at an address.
 func (p *Process) thread(at uint64, text []byte, ids func(int) bool) Thread {
 	t := Thread{address: at, native: at}
 	if p.layout.native != 0 {
 		t.native = word64(text, int(p.layout.native))
 		var native [nativeSize]byte
 		if t.native == 0 || p.read(t.native, native[:]) != nil {
-			return t // it runs on no thread of the kernel's now
+			return t // it runs on no kernel thread now
 		}
 		text = native[:]
 	}
@@ -175,14 +177,14 @@ var waitFunctions = map[string]bool{
 	"take": true, "receive": true, "select": true, "timeout": true,
 }
 
-// HasLockAt reports whether an address at which a thread waits is in its own structure. There it has the condition
+// HasLockAt reports whether an address at which a thread waits is in its own structure. This has the condition
 // variables for the lock of the virtual machine (GVL), for sleep and for mutexes of programs (thread_pthread.c).
 func (t Thread) HasLockAt(address uint64) bool {
 	return near(address, t.address) || near(address, t.native)
 }
 
-// WantLock reports whether a thread that waits there, in these calls, wants the lock of the virtual machine: it is in
-// none of the methods that wait for something else.
+// WantLock reports whether a thread that waits there, in these calls, wants the lock of the virtual machine. It does
+// if it is in none of the methods that wait for something else.
 func WantLock(calls []Call) bool {
 	if len(calls) == 0 {
 		return false
