@@ -90,7 +90,7 @@ func (p *program) goroutine(at uint64, g *goroutine) error {
 	return nil
 }
 
-// stopped returns where a goroutine stopped that is not running.
+// stopped returns where a goroutine that is not running has stopped.
 func (p *program) stopped(head []byte, s state) (sp, pc, frame uint64) {
 	if s != inCall {
 		return word(head, schedSP), word(head, schedPC), word(head, int(p.layout.frame))

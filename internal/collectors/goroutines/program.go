@@ -50,7 +50,7 @@ type program struct {
 	list   uint64                    // address of runtime.allgs, a slice of pointers
 	called map[uint64][]gotable.Call // functions by code address
 	entry  map[uint64]string         // what goroutines were started with, by start function
-	block  int                       // the last one of the list that was looked at
+	block  int                       // the block of the list that was looked at last
 	blocks int                       // in the list
 	looks  int
 	ended  bool

@@ -79,7 +79,7 @@ func machines(ctx context.Context, env collect.Env, look *find.Look) (list []*ma
 	return list, found.More, nil
 }
 
-// unavailable turns the reason why a JVM cannot be looked into into a status, a reason and a remedy.
+// unavailable returns the status, the reason and the remedy of a JVM that cannot be looked into.
 func unavailable(err error) error {
 	status, reason, remedy := why(err)
 	return collect.Unavailable(status, remedy, "%s", reason)
@@ -103,7 +103,7 @@ func why(err error) (status recording.Status, reason, remedy string) {
 	return status, r.Reason, r.Remedy
 }
 
-// missing says of metrics that they could not be measured in a JVM.
+// missing records that metrics could not be measured in a JVM.
 func missing(a *recording.Appender, list []metric.Metric, err error) {
 	status, reason, remedy := why(err)
 	for _, m := range list {
@@ -111,7 +111,7 @@ func missing(a *recording.Appender, list []metric.Metric, err error) {
 	}
 }
 
-// describe appends which JVMs there are; that there is none is a fact, too.
+// describe appends which JVMs there are, or that there is none.
 func describe(a *recording.Appender, list []*machine, more int) {
 	a.None(metric.JVMInfo)
 	a.Lost(more, fmt.Sprintf("JVMs of the target beyond the %d with the most CPU time", find.MaxVMs))

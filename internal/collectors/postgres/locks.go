@@ -146,7 +146,7 @@ func (s *scene) blocker(proc uint64) (uint64, bool) {
 const maxChain = 64
 
 // root follows a wait to the session that waits for no lock itself. It also returns the session that waits directly
-// for that one; ok is false if the chain does not end.
+// for that one; ok is false if the chain does not end at such a session.
 func (s *scene) root(proc uint64) (root, first uint64, ok bool) {
 	first = proc
 	for range maxChain {
@@ -170,8 +170,8 @@ type behind struct {
 }
 
 // stuck returns the sessions that wait for a lock, by the addresses of their PGPROCs. A lock that is held for a
-// millisecond changes hands while its list is read. If it is not known what a session waits for, stuck looks at it
-// again, with all the others that wait: a session that has gone on meanwhile no longer waits.
+// millisecond changes hands while its list is read. If the session at the end of a wait is not known, stuck looks at
+// the waiting session again, and at all others that wait: one that has gone on meanwhile no longer waits.
 func (s *server) stuck(glances []glance) map[uint64]behind {
 	out := map[uint64]behind{}
 	byProc := map[uint64]*glance{}

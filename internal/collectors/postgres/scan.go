@@ -58,7 +58,7 @@ const (
 	sequential    = 1 // SO_TYPE_SEQSCAN
 )
 
-// A relation in a session's cache leads to its row of pg_class, and has its number behind (src/include/utils/rel.h,
+// A relation in a session's cache leads to its row of pg_class, with its number behind (src/include/utils/rel.h,
 // src/include/catalog/pg_class.h).
 const (
 	relationSize = 128

@@ -40,7 +40,7 @@ const asRoot = "run perfdoctor as root"
 // noTarget is the remedy for a metric that is read only for a target.
 const noTarget = "name a target with --pid, --comm, --cgroup or --container"
 
-// withoutTarget says of each metric that it is read only for a target.
+// withoutTarget records for each metric that it is read only for a target.
 func withoutTarget(ms ...metric.Metric) collect.SourceFunc {
 	return func(_ context.Context, a *recording.Appender) error {
 		for _, m := range ms {

@@ -10,11 +10,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// Every C library has functions without a frame of their own: memcpy, a spin lock, a system call. In a stack such a
-// function is followed by its caller's caller: the walk follows frame pointers, and the register holds the one of the
-// caller. The caller is where the function returns to, at the top of the stack (x86) or in a register (arm64). The
-// program itself shows whether the value there is that address or something else: the instruction before it calls
-// this very function.
+// Every C library has functions without a frame of their own, such as memcpy, a spin lock or a system call wrapper.
+// In a stack such a function is followed by its caller's caller: the walk follows frame pointers, and the register
+// still holds the caller's. The caller is where the function returns to, at the top of the stack (x86) or in a
+// register (arm64). The program itself shows whether the value there is that address or something else: the
+// instruction before it calls this very function.
 
 // returned is an address that a function may return to; callee is where the function begins.
 type returned struct {
@@ -40,7 +40,7 @@ func (s *Symbolizer) WithCaller(pid uint32, user []uint64, caller uint64) []uint
 	return slices.Insert(slices.Clone(user), 1, caller)
 }
 
-// functionAt returns where the function begins that an address is in, as an address in the process.
+// functionAt returns where the function that contains an address begins, as an address in the process.
 func (s *Symbolizer) functionAt(pid uint32, at uint64) (begin uint64, ok bool) {
 	s.UserFrames(pid, at) // finds names that a file lacks
 	m, ok := s.mappingOf(pid, at)

@@ -70,7 +70,7 @@ func (w *Walker) Walk(pid uint32, r unwind.Registers, stack []byte) (addresses [
 // known, and its stack, which is read from the memory of the process into buf. It ends where the stack does.
 func (w *Walker) Waiting(pid int, pc, sp uint64, buf []byte) (r unwind.Registers, stack []byte) {
 	memory := door.MemoryOf(w.names.proc + "/" + strconv.Itoa(pid))
-	n, _ := memory.ReadAt(buf, int64(sp)) // none of one that has ended
+	n, _ := memory.ReadAt(buf, int64(sp)) // none if the process has ended
 	return unwind.Registers{PC: pc, SP: sp, OnlySP: true}, buf[:n]
 }
 

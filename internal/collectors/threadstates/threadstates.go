@@ -21,7 +21,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// pace: passes take 0.3 ms for 20 threads; more often than 50 times a second tells nothing more in 10 s.
+// pace: passes take 0.3 ms for 20 threads; more than 50 passes a second show nothing more in 10 s.
 var pace = collect.Passes{Share: 0.01, Least: 20 * time.Millisecond, Longest: time.Second}
 
 const (

@@ -80,7 +80,7 @@ type source struct {
 	began  time.Time
 	last   time.Time
 	lost   int64
-	fault  error // the last, of perfdoctor itself
+	fault  error // the last fault of perfdoctor itself
 
 	dotNet  *dotnet.Names
 	managed map[int]bool // processes of .NET
