@@ -79,7 +79,7 @@ func machines(ctx context.Context, env collect.Env, look *find.Look) (list []*ma
 	return list, found.More, nil
 }
 
-// unavailable returns the status, the reason and the remedy of a JVM that cannot be looked into.
+// unavailable returns the error for a JVM that cannot be looked into, with its status, reason and remedy.
 func unavailable(err error) error {
 	status, reason, remedy := why(err)
 	return collect.Unavailable(status, remedy, "%s", reason)
