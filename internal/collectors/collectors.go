@@ -28,10 +28,10 @@ import (
 
 // Options are what a user may choose of how collectors work. The zero value is what a diagnosis does by itself.
 type Options struct {
-	JVM asprof.Options // of the profiles of a JVM
+	JVM asprof.Options // for the profiles of a JVM
 }
 
-// All lists them in the order in which they are opened and reported.
+// All lists the collectors in the order in which they are opened and reported.
 func All(o Options) []collect.Collector {
 	look, programs := &find.Look{}, &ebpf.Loader{}
 	options := ebpf.Options{LeaveJVMs: o.JVM.Off, DotNet: &dotnet.Names{}}
@@ -49,8 +49,8 @@ func All(o Options) []collect.Collector {
 	)
 }
 
-// programCollectors are those with programs of the kernel and, behind the one whose stacks of waits follow frame
-// pointers, the one that needs no such program and no frame pointers.
+// programCollectors lists the collectors with programs in the kernel. After the one whose stacks of waits follow
+// frame pointers comes the one that needs neither such a program nor frame pointers.
 func programCollectors(programs *ebpf.Loader, o ebpf.Options) []collect.Collector {
 	list := ebpf.Collectors(programs, o)
 	i := slices.IndexFunc(list, func(c collect.Collector) bool {
@@ -59,12 +59,12 @@ func programCollectors(programs *ebpf.Loader, o ebpf.Options) []collect.Collecto
 	return slices.Insert(list, i+1, waitstacks.Collectors(o.DotNet)...)
 }
 
-// jvmCollectors are those that read a JVM's counters from outside, and those that attach to it unless it is to be left
-// alone.
+// jvmCollectors lists the collectors that read a JVM's counters from outside, and those that attach to it unless it
+// is to be left alone.
 func jvmCollectors(look *find.Look, off bool) []collect.Collector {
 	list := jvm.Collectors(look)
 	for i := range list {
-		if off && list[i].Pace == collect.AtEnd { // what a JVM answers is asked when the window is over
+		if off && list[i].Pace == collect.AtEnd { // these ask the JVM after the window
 			list[i].Open = func(context.Context, collect.Env) (collect.Source, error) {
 				return nil, collect.Unavailable(recording.StatusUnsupported, "run it without --no-jvm",
 					"--no-jvm leaves a JVM alone: it is not asked")
@@ -74,8 +74,9 @@ func jvmCollectors(look *find.Look, off bool) []collect.Collector {
 	return list
 }
 
-// Standing lists those that are cheap enough to observe a host all the time: none that is read at the end of a window
-// only, which would have to be opened for each, unless deep asks for those of programs.
+// Standing lists the collectors that are cheap enough to observe a host all the time. Collectors that are read only
+// at the end of a window would have to be opened for each window: they are left out, unless deep asks for those with
+// programs.
 func Standing(deep bool) []collect.Collector {
 	programs := &ebpf.Loader{}
 	list := slices.Concat(
@@ -89,8 +90,8 @@ func Standing(deep bool) []collect.Collector {
 	return slices.DeleteFunc(list, func(c collect.Collector) bool { return c.Deep && !deep })
 }
 
-// StandingTarget lists those that are cheap enough to observe many targets at once beside the host; with deep also what
-// costs each switch between control groups.
+// StandingTarget lists the collectors that are cheap enough to observe many targets at once beside the host; with
+// deep, also one that makes each switch between control groups cost more.
 func StandingTarget(deep bool) []collect.Collector {
 	facts := slices.DeleteFunc(proc.Collectors(), func(c collect.Collector) bool { return c.Pace != collect.Once })
 	own := slices.DeleteFunc(process.Collectors(), func(c collect.Collector) bool {

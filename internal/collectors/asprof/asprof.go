@@ -29,7 +29,7 @@ type Options struct {
 	Probe    bool           // only find out whether it could be profiled, and load nothing
 	Events   []stacks.Event // none for all
 	Interval time.Duration  // between CPU samples, 0 for the default; the wall clock is sampled a twentieth as often
-	Library  string         // path of a libasyncProfiler.so to use instead of the bundled one; "" for that
+	Library  string         // path of a libasyncProfiler.so to use; "" for the bundled one
 }
 
 // Collectors lists this package's collectors.
@@ -47,22 +47,22 @@ func Collectors(look *find.Look, o Options) []collect.Collector {
 	}}
 }
 
-// DefaultInterval is that of Options.Interval.
+// DefaultInterval is the default of Options.Interval.
 const DefaultInterval = asprof.DefaultCPU
 
 // Events lists what Options.Events may hold.
 func Events() []stacks.Event { return asprof.DefaultEvents() }
 
-// grace is what the end of a profile may take: stopping it 30 ms in a JVM that answers, reading 100 MB two seconds. A
-// JVM that is stopped or throttled to a standstill is given up then; its profiler stops by itself. A run that is to end
-// in time gives it less.
+// grace is how long the end of a profile may take: stopping it takes 30 ms in a JVM that answers, and reading 100 MB
+// two seconds. A JVM that is stopped or throttled to a standstill is then given up; its profiler stops by itself. A
+// run that must end in time allows less.
 const grace = 3500 * time.Millisecond
 
-// slack is how much longer than the window the profiler would run by itself: no less than the end of the window may be
-// late.
+// slack is how much longer than the window the profiler would run by itself: at least as much as the end of the
+// window may be late.
 const slack = 5 * time.Second
 
-// measured is an event with the metric that tells of its profile.
+// measured is an event with the metric of its profile.
 type measured struct {
 	event  stacks.Event
 	metric *metric.Gauge
@@ -83,8 +83,8 @@ func provided() []metric.Metric {
 	return out
 }
 
-// missing is a source that says why there is no profile, where that is not a failure: there is no JVM to profile, or
-// the user wants none.
+// missing returns a source that says why there is no profile, if that is not a failure: there is no JVM to profile,
+// or the user wants none.
 func missing(remedy, reason string, args ...any) (collect.Source, error) {
 	return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
 		a.Missing(metric.JVMSwappedLibrary, recording.StatusUnsupported, fmt.Sprintf(reason, args...), remedy)
@@ -118,8 +118,8 @@ func open(ctx context.Context, env collect.Env, look *find.Look, o Options) (col
 	return begin(ctx, env, o, found.List[0].VM)
 }
 
-// sweep removes what a killed run left in JVMs that this run does not profile. What cannot be removed is said by the
-// run that profiles that JVM. Where its profiler still runs it ends by itself, and its recording with it.
+// sweep removes what a killed run left in JVMs that this run does not profile. The run that profiles such a JVM
+// reports what cannot be removed. A profiler that still runs there ends by itself, and its recording with it.
 func sweep(ctx context.Context, env collect.Env, look *find.Look, o Options) {
 	found, err := look.JVMs(ctx, env.Host, env.Target)
 	if err != nil || o.Probe {
@@ -133,13 +133,13 @@ func sweep(ctx context.Context, env collect.Env, look *find.Look, o Options) {
 	}
 }
 
-// isNamed tells whether the user named this very process, and not a shell or a group above it.
+// isNamed reports whether the user named this very process, and not a shell or a group above it.
 func isNamed(t host.Target, vm *jvm.VM) bool {
 	return t.Kind == host.KindProcess && t.PIDs[0] == vm.PID
 }
 
 func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect.Source, error) {
-	if err := asprof.Possible(vm); err != nil { // which is the reason, also where there is no library to load
+	if err := asprof.Possible(vm); err != nil { // this is the reason even if there is no library to load
 		return nil, unavailable(err)
 	}
 	lib, err := readLibrary(o.Library)
@@ -165,8 +165,8 @@ func begin(ctx context.Context, env collect.Env, o Options, vm *jvm.VM) (collect
 	return &source{vm: vm, session: session, asked: settings.Events, began: began, parse: jfr.Read}, nil
 }
 
-// failed is a profiler that could not be started. A JVM that was stopped does in the window what a run before this one
-// had asked for, and so makes files anew by names that were removed: they are taken away when the window ends.
+// failed is a profiler that could not be started. A JVM that was stopped does in the window what an earlier run had
+// asked for, and so creates files that were removed: they are removed again when the window ends.
 type failed struct {
 	vm  *jvm.VM
 	err error
@@ -182,8 +182,8 @@ func (f *failed) Close() error {
 // wallPerCPU keeps the ratio of the two default intervals when a user sets one of them.
 const wallPerCPU = int(asprof.DefaultWall / asprof.DefaultCPU)
 
-// probe says what would be measured. It loads nothing: the first load of the library stays in the JVM as long as that
-// lives.
+// probe says what would be measured. It loads nothing: the first load of the library stays in the JVM for as long as
+// it lives.
 func probe(o asprof.Options) (collect.Source, error) {
 	return collect.SourceFunc(func(_ context.Context, a *recording.Appender) error {
 		a.None(metric.JVMSwappedLibrary)
@@ -214,7 +214,7 @@ func settings(o Options, window time.Duration, lib []byte) asprof.Options {
 // maxLibrary bounds what is read for --async-profiler: with debug symbols the library has 10 MB.
 const maxLibrary = 64 << 20
 
-// readLibrary gives the library that is to be loaded into the target.
+// readLibrary returns the library that is to be loaded into the target.
 func readLibrary(path string) ([]byte, error) {
 	if path == "" {
 		content, err := library.Bundled()
@@ -239,7 +239,7 @@ func readLibrary(path string) ([]byte, error) {
 	return content, nil
 }
 
-// unavailable gives an error the status, the reason and the way out that a report shows.
+// unavailable adds to an error the status, the reason and the remedy that a report shows.
 func unavailable(err error) error {
 	var r *jvm.Refusal
 	switch {

@@ -19,10 +19,10 @@ import (
 // rawName is the file below profiles/ of a recording that holds what async-profiler wrote.
 const rawName = "jvm.jfr"
 
-// maxRaw is the size up to which that is kept: what a recording takes (see docs/recording-format.md).
+// maxRaw is the size up to which that file is kept: the limit of a recording (see docs/recording-format.md).
 const maxRaw = 32 << 20
 
-// read appends the profiles of a recording of async-profiler's, and that itself for other tools.
+// read appends the profiles in async-profiler's recording, and the recording itself for other tools.
 func (s *source) read(f *os.File, a *recording.Appender) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -62,8 +62,8 @@ func (s *source) read(f *os.File, a *recording.Appender) error {
 	return keep(f, info.Size(), a)
 }
 
-// blind tells that the profiler could not see what the kernel does for a thread: its time is then that of the caller.
-// Timers never see it; perf events do if the target may read the kernel's symbols (PerfEvents::start in
+// blind reports whether the profiler could not see what the kernel does for a thread: that time then counts as the
+// caller's. Timers never see it; perf events do if the target may read the kernel's symbols (PerfEvents::start in
 // src/perfEvents_linux.cpp of async-profiler).
 func blind(p *stacks.Profile, warnings []string) bool {
 	denied := slices.ContainsFunc(warnings,
@@ -96,8 +96,9 @@ func keep(f *os.File, size int64, a *recording.Appender) error {
 	return nil
 }
 
-// threadIDs gives the host's id of a thread of a JVM in a pid namespace of its own, by the id in there; nil for a JVM
-// in perfdoctor's. A thread that has ended cannot be told any more: it keeps its name and has no id.
+// threadIDs returns a function that maps the id of a thread in the JVM's own pid namespace to its id on the host; nil
+// for a JVM in perfdoctor's namespace. A thread that has ended is no longer known there: it keeps its name and has no
+// id.
 func threadIDs(vm *jvm.VM) func(nstid int) int {
 	if !vm.OtherPID {
 		return nil

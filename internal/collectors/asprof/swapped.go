@@ -8,8 +8,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// tellSwapped records that a stranger's library is in the JVM. There is no profile then: nothing that the JVM says of
-// itself is to be believed.
+// tellSwapped records that a stranger's library is in the JVM. There is no profile then: nothing that the JVM says
+// about itself can be trusted.
 func tellSwapped(a *recording.Appender, vm *jvm.VM, e *jvm.SwappedError) {
 	a.Info(metric.JVMSwappedLibrary, strconv.Itoa(vm.PID), e.Path, strconv.FormatUint(e.Written, 10),
 		strconv.FormatUint(e.Loaded, 10), strconv.Itoa(e.UID))
@@ -18,7 +18,7 @@ func tellSwapped(a *recording.Appender, vm *jvm.VM, e *jvm.SwappedError) {
 	}
 }
 
-// tellVerified records that the library is the one that was placed, or that this cannot be told.
+// tellVerified records that the library is the one that was placed, or that this cannot be verified.
 func (s *source) tellVerified(a *recording.Appender) {
 	if s.session.Verified {
 		a.None(metric.JVMSwappedLibrary)

@@ -1,9 +1,9 @@
-// Package dotnet asks a program of .NET for the names of its compiled methods.
+// Package dotnet asks a .NET program for the names of its compiled methods.
 //
-// Each process of .NET Core 3.0 and later listens at a socket of its own for tools that diagnose it
-// (dotnet/diagnostics, documentation/design-docs/ipc-protocol.md). A session that is ended at once makes the runtime
-// tell which methods are compiled and where, into the connection: nothing is loaded into the process, and nothing is
-// left there (docs/decisions/0107-names-of-dotnet.md).
+// Each process of .NET Core 3.0 and later listens on a socket of its own for diagnostic tools (dotnet/diagnostics,
+// documentation/design-docs/ipc-protocol.md). A session that is ended at once makes the runtime write into the
+// connection which methods are compiled and where: nothing is loaded into the process, and nothing is left there
+// (docs/decisions/0107-names-of-dotnet.md).
 package dotnet
 
 import (
@@ -31,21 +31,20 @@ import (
 const (
 	// patience bounds the whole exchange: 10,000 methods take 0.1 s. A process that is stopped does not answer.
 	patience = 3 * time.Second
-	// answerTime bounds how long a session is waited for, by a runtime that answered just before: it takes 1 ms.
+	// answerTime bounds the wait for a session from a runtime that answered just before: it takes 1 ms.
 	answerTime = time.Second
 	// patienceForAll bounds what all processes of a diagnosis take together: some may choose not to answer.
 	patienceForAll = 2 * patience
-	// bufferMiB is the most that the runtime holds back in its memory, of what is not read yet: a method takes 200
-	// bytes.
+	// bufferMiB is the most unread data that the runtime keeps in its memory: a method takes 200 bytes.
 	bufferMiB = 16
 	// maxStream bounds what is read: 100,000 methods are 20 MB.
 	maxStream = 64 << 20
-	// maxEnvironment is read of the process's environment, for TMPDIR.
+	// maxEnvironment bounds what is read of the process's environment, for TMPDIR.
 	maxEnvironment = 128 << 10
 )
 
-// ErrNone says that the process has no diagnostic port: it is no program of .NET, or DOTNET_EnableDiagnostics=0 turned
-// it off.
+// ErrNone says that the process has no diagnostic port: it is not a .NET program, or DOTNET_EnableDiagnostics=0
+// turned it off.
 var ErrNone = errors.New("no diagnostic port of .NET")
 
 // Map asks the process whose directory in procfs is dir for its compiled methods.
@@ -64,10 +63,10 @@ func Map(ctx context.Context, dir string) (*perfmap.Map, error) {
 	return m, nil
 }
 
-// keep is how long an answer serves: as long as the collectors of one diagnosis take to come for it.
+// keep is how long an answer is used: as long as the collectors of one diagnosis take to ask for it.
 const keep = 10 * time.Second
 
-// Names asks each process once, however many collectors want its methods. A nil one asks nobody.
+// Names asks each process once, however many collectors want its methods. A nil *Names asks nobody.
 type Names struct {
 	mu    sync.Mutex
 	known map[string]answer
@@ -80,7 +79,7 @@ type answer struct {
 	err error
 }
 
-// Map is [Map], of an answer that may be a few seconds old.
+// Map is [Map] with an answer that may be a few seconds old.
 func (n *Names) Map(ctx context.Context, dir string) (*perfmap.Map, error) {
 	if n == nil {
 		return nil, ErrNone
@@ -142,7 +141,7 @@ func findPort(dir string) (port, error) {
 	return port{os.NewFile(uintptr(fd), name)}, nil
 }
 
-// tempDir is the process's directory for temporary files.
+// tempDir returns the process's directory for temporary files.
 func tempDir(dir string) string {
 	text, _, err := door.Read(dir+"/environ", maxEnvironment)
 	if err != nil {
@@ -166,7 +165,7 @@ func (p port) dial(ctx context.Context) (net.Conn, error) {
 	return conn, conn.SetDeadline(deadline)
 }
 
-// The commands of the protocol: the set of EventPipe and two of it, and the set of the process and one.
+// The commands of the protocol: the set EventPipe with two of its commands, and the set Process with one.
 const (
 	eventPipe      = 2
 	stopTracing    = 1
@@ -175,8 +174,8 @@ const (
 	processInfo    = 0
 )
 
-// ask begins a session and ends it, and reads what the runtime tells then. Where that fails later on, the connection's
-// end is the session's end too: the runtime closes it with the first event that it cannot write.
+// ask begins a session, ends it, and reads what the runtime writes then. If that fails later on, the end of the
+// connection also ends the session: the runtime closes it with the first event that it cannot write.
 func (p port) ask(ctx context.Context) (*perfmap.Map, error) {
 	if err := p.answers(ctx); err != nil {
 		return nil, err
@@ -200,8 +199,8 @@ func (p port) ask(ctx context.Context) (*perfmap.Map, error) {
 	return perfmap.Of(methods), nil
 }
 
-// answers asks for something that is read and forgotten, by a connection of its own: a runtime that is stopped, or does
-// not come to answer, is not asked for a session.
+// answers asks, on a connection of its own, for something that is read and dropped: a runtime that is stopped, or
+// does not get to answer, is not asked for a session.
 func (p port) answers(ctx context.Context) error {
 	conn, err := p.dial(ctx)
 	if err != nil {
@@ -211,12 +210,12 @@ func (p port) answers(ctx context.Context) error {
 	if err := send(conn, processSet, processInfo, nil); err != nil {
 		return err
 	}
-	_, err = readReply(conn) // before .NET 5 that it does not know this command
+	_, err = readReply(conn) // before .NET 5 it answers that it does not know this command
 	return err
 }
 
-// begin asks for a session. The connection is not closed before the runtime has answered and the session is at work,
-// however long that takes and whoever cancels ctx: .NET Core 3.1 crashes where it cannot answer
+// begin asks for a session. The connection stays open until the runtime has answered and the session is at work,
+// however long that takes and whoever cancels ctx: .NET Core 3.1 crashes if it cannot answer
 // (docs/decisions/0107-names-of-dotnet.md).
 func (p port) begin(ctx context.Context) (net.Conn, uint64, error) {
 	stream, err := p.dial(ctx)
@@ -253,7 +252,7 @@ func (p port) begin(ctx context.Context) (net.Conn, uint64, error) {
 	}
 }
 
-// stop ends a session, by a connection of its own.
+// stop ends a session, on a connection of its own.
 func (p port) stop(ctx context.Context, session uint64) error {
 	conn, err := p.dial(ctx)
 	if err != nil {
@@ -267,7 +266,8 @@ func (p port) stop(ctx context.Context, session uint64) error {
 	return err
 }
 
-// request asks for a session that no event goes to while it lasts: its end tells which methods are compiled.
+// request returns the request for a session that gets no events while it lasts: when it ends, it lists the compiled
+// methods.
 func request() []byte {
 	const netTrace, providers, fatalOnly = 1, 1, 1
 	b := binary.LittleEndian.AppendUint32(nil, bufferMiB)
@@ -295,7 +295,7 @@ func send(conn net.Conn, set, id byte, payload []byte) error {
 	return err
 }
 
-// readReply reads the beginning of an answer; ok is false of an error.
+// readReply reads the beginning of an answer; ok is false if it is an error.
 func readReply(conn net.Conn) (ok bool, err error) {
 	const server, good = 0xff, 0
 	b := make([]byte, headerSize)

@@ -11,17 +11,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
 )
 
-// The form of a NetTrace stream, version 4, is in microsoft/perfview, src/TraceEvent/EventPipe/NetTraceFormat_v5.md:
-// objects one after another, most of them blocks of events.
+// The format of a NetTrace stream, version 4, is in microsoft/perfview,
+// src/TraceEvent/EventPipe/NetTraceFormat_v5.md: objects one after another, most of them blocks of events.
 const (
 	streamMagic = "Nettrace\x14\x00\x00\x00!FastSerialization.1"
-	// traceSize is that of the first object, which says when and where the stream was made.
+	// traceSize is the size of the first object, which says when and where the stream was made.
 	traceSize = 48
 	// maxBlock bounds a block: the runtime's are 100 KiB (EventPipeBlock in src/native/eventpipe/ep-block.c).
 	maxBlock = 4 << 20
 	// maxKinds bounds the kinds of events: the runtime has some 300.
 	maxKinds = 10_000
-	// maxMethods is what a perf map may hold too: 100 bytes each.
+	// maxMethods is the bound of a perf map, too: 100 bytes each.
 	maxMethods = 600_000
 )
 
@@ -32,7 +32,7 @@ const (
 )
 
 // methodEnd is MethodDCEndVerbose of the provider below: a method that is compiled when the session ends
-// (src/coreclr/vm/ClrEtwAll.man). The first fields are those of all versions of the event.
+// (src/coreclr/vm/ClrEtwAll.man). The first fields are the same in all versions of the event.
 const (
 	rundown   = "Microsoft-Windows-DotNETRuntimeRundown"
 	methodEnd = 144
@@ -54,7 +54,7 @@ type decoder struct {
 	methods []perfmap.Entry
 }
 
-// methodsOf gives the methods that a stream says are compiled.
+// methodsOf returns the methods that a stream says are compiled.
 func methodsOf(r io.Reader) ([]perfmap.Entry, error) {
 	d := &decoder{in: bufio.NewReaderSize(r, 64<<10), kinds: map[uint32]kind{}}
 	head, err := d.take(len(streamMagic))
@@ -134,7 +134,7 @@ func (d *decoder) end() error {
 	return err
 }
 
-// block reads a block of events, or of the descriptions of their kinds. The others are passed over.
+// block reads a block of events, or of the descriptions of their kinds. It skips other blocks.
 func (d *decoder) block(name string) error {
 	size, err := d.word()
 	if err != nil || size > maxBlock {
@@ -158,7 +158,7 @@ func (d *decoder) block(name string) error {
 	return d.events(events, name == "MetadataBlock")
 }
 
-// events reads the events of a block. A header has only what differs from that of the event before.
+// events reads the events of a block. A header has only what differs from the previous event's.
 func (d *decoder) events(b *fields, describe bool) error {
 	var id uint32
 	var size uint64
@@ -193,7 +193,7 @@ func (d *decoder) describe(b *fields) {
 	}
 }
 
-// method notes a method, where its event is whole.
+// method notes a method, if its event is complete.
 func (d *decoder) method(b *fields) {
 	const ids, tokenAndFlags = 16, 8 // of method and module
 	b.bytes(ids)
@@ -216,11 +216,11 @@ type fields struct {
 	cut  bool
 }
 
-// bytes takes the next n, and as many zeros where there are not so many; never none.
+// bytes takes the next n bytes. If there are fewer, it returns zeros, enough for any read of a fixed length.
 func (f *fields) bytes(n uint64) []byte {
 	if n > uint64(len(f.rest)) {
 		f.cut, f.rest = true, nil
-		const longest = 16 // of what is read by a fixed length
+		const longest = 16 // the longest read of a fixed length
 		return make([]byte, longest)
 	}
 	b := f.rest[:n]
@@ -240,8 +240,8 @@ func (f *fields) varint() uint64 {
 	return v
 }
 
-// header reads the compressed header of an event, and gives the event's kind and size. What is left out is as in the
-// event before, whose kind and size are given.
+// header reads the compressed header of an event, and returns the event's kind and size. It is given those of the
+// previous event, which hold where the header leaves them out.
 func (f *fields) header(flags byte, id uint32, size uint64) (kind uint32, payload uint64) {
 	has := func(bit int) bool { return flags>>bit&1 != 0 }
 	numbers := func(n int) {
@@ -256,7 +256,7 @@ func (f *fields) header(flags byte, id uint32, size uint64) (kind uint32, payloa
 		numbers(3) // the number in its sequence, the thread and the CPU that wrote it
 	}
 	if has(2) {
-		numbers(1) // the thread it is of
+		numbers(1) // the event's thread
 	}
 	if has(3) {
 		numbers(1) // the stack

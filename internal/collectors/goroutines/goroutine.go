@@ -12,20 +12,21 @@ import (
 // A state is what a goroutine does.
 type state uint8
 
-// The states. One that is in a system call may wait there, or run.
+// The states. A goroutine in a system call may wait there or run.
 const (
-	gone    state = iota // it has ended, and its memory waits for the next
+	gone    state = iota // it has ended; its memory is kept for the next one
 	ready                // it waits for a CPU
 	runs                 // on a CPU
 	inCall               //
 	waiting              //
 )
 
-// stateOf gives the state by a number of src/runtime/runtime2.go; a bit says that the collector reads the stack.
+// stateOf returns the state for a status number of src/runtime/runtime2.go. One bit says that the garbage collector
+// scans the stack.
 func stateOf(number uint32) state {
 	const scan = 0x1000
 	switch number &^ scan {
-	case 1, 8, 9: // runnable, its stack is moved, preempted
+	case 1, 8, 9: // runnable, stack being moved, preempted
 		return ready
 	case 2:
 		return runs
@@ -37,23 +38,24 @@ func stateOf(number uint32) state {
 	return gone
 }
 
-// A goroutine is one at one moment.
+// A goroutine is what was read of one goroutine at one moment.
 type goroutine struct {
 	id     uint64
 	state  state
 	frames []gotable.Call // the innermost first
-	entry  string         // what it was begun with
+	entry  string         // what it was started with
 }
 
-// runtimes tells the goroutines that Go's runtime has for itself: its collector, its timers.
+// runtimes reports whether the goroutine is one of the Go runtime's own, such as its garbage collector and its
+// timers.
 func (g *goroutine) runtimes() bool {
 	return g.entry == "" || strings.HasPrefix(g.entry, "runtime.") && g.entry != "runtime.main"
 }
 
-// errChanged is why a goroutine was not read: it went on meanwhile.
+// errChanged says that a goroutine was not read because it ran meanwhile.
 var errChanged = errors.New("it went on")
 
-// goroutine reads the one at an address.
+// goroutine reads the goroutine at an address.
 func (p *program) goroutine(at uint64, g *goroutine) error {
 	var head, after [headSize]byte
 	if err := p.read(at, head[:]); err != nil {
@@ -88,7 +90,7 @@ func (p *program) goroutine(at uint64, g *goroutine) error {
 	return nil
 }
 
-// stopped gives where a goroutine that does not run stopped.
+// stopped returns where a goroutine that is not running has stopped.
 func (p *program) stopped(head []byte, s state) (sp, pc, frame uint64) {
 	if s != inCall {
 		return word(head, schedSP), word(head, schedPC), word(head, int(p.layout.frame))
@@ -100,8 +102,8 @@ func (p *program) stopped(head []byte, s state) (sp, pc, frame uint64) {
 	return sp, pc, frame
 }
 
-// walk follows the frame pointers, which Go keeps on amd64 and arm64: at each are the next one, and the address to
-// return to (fpTracebackPCs in src/runtime/tracer.go).
+// walk follows the frame pointers, which Go keeps on amd64 and arm64: each points to the next one, with the return
+// address behind it (fpTracebackPCs in src/runtime/tracer.go).
 func (p *program) walk(g *goroutine, sp, pc, frame, end uint64) {
 	g.frames = append(g.frames, p.calls(pc)...)
 	from, have := sp, p.stackAt(sp, end)
@@ -120,11 +122,11 @@ func (p *program) walk(g *goroutine, sp, pc, frame, end uint64) {
 		if pc == 0 {
 			return
 		}
-		g.frames = append(g.frames, p.calls(pc-1)...) // the call is before where it returns to
+		g.frames = append(g.frames, p.calls(pc-1)...) // the call is before the return address
 	}
 }
 
-// stackAt reads a piece of a stack that ends at a given address, nil where it is none.
+// stackAt reads a piece of a stack that ends at a given address; nil if that cannot be read.
 func (p *program) stackAt(from, end uint64) []byte {
 	size := min(stackAtOnce, end-min(end, from))
 	if size < 16 || p.read(from, p.stack[:size]) != nil {
@@ -133,7 +135,7 @@ func (p *program) stackAt(from, end uint64) []byte {
 	return p.stack[:size]
 }
 
-// calls gives the functions at a code address, the innermost first; none of one that is no code's.
+// calls returns the functions at a code address, the innermost first; none if there is no code.
 func (p *program) calls(pc uint64) []gotable.Call {
 	calls, known := p.called[pc]
 	if !known {
@@ -145,17 +147,17 @@ func (p *program) calls(pc uint64) []gotable.Call {
 	return calls
 }
 
-// name gives the function of a code address; "" of one that is none.
+// name returns the function at a code address; "" if there is none.
 func (p *program) name(pc uint64) string {
 	f, _ := p.table.Find(pc - p.file.Bias)
 	return f.Name
 }
 
-// wrapper matches the functions that the compiler makes of a go statement with arguments (since Go 1.22).
+// wrapper matches the functions that the compiler generates for a go statement with arguments (since Go 1.22).
 var wrapper = regexp.MustCompile(`\.gowrap[0-9]+$`)
 
-// learn says what a goroutine was begun with: its outermost function that is in somebody's source. What is further out
-// is the same in each, and is left out.
+// learn sets what a goroutine was started with: its outermost function that is in somebody's source. The frames
+// further out are the same in every goroutine, and are left out.
 func (p *program) learn(g *goroutine, start uint64) {
 	for n := len(g.frames); n > 0; n-- {
 		f := g.frames[n-1].Name
@@ -166,13 +168,13 @@ func (p *program) learn(g *goroutine, start uint64) {
 		g.frames = g.frames[:n-1]
 	}
 	if before, known := p.entry[start]; known && before != g.entry {
-		p.entry[start] = p.name(start) // one go statement begins several functions
+		p.entry[start] = p.name(start) // one go statement starts several functions
 	} else if !known && g.entry != "" && len(p.entry) < maxNames {
 		p.entry[start] = g.entry
 	}
 }
 
-// entryOf gives what goroutines that begin with a function were seen to be begun with, else that function.
+// entryOf returns what goroutines with this start function were seen to be started with, else the function itself.
 func (p *program) entryOf(start uint64) string {
 	if name, ok := p.entry[start]; ok {
 		return name

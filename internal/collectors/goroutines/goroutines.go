@@ -1,9 +1,9 @@
-// Package goroutines samples what the goroutines of a target's programs in Go do: the kernel sees their threads only,
-// which wait in one place for all of them.
+// Package goroutines samples what the goroutines of a target's Go programs do. The kernel sees only their threads,
+// and these wait in one place for all goroutines.
 //
 // It reads the runtime's own structures from the memory of the process (docs/decisions/0094): nothing is attached,
-// stopped or written, and the program needs neither symbols nor what it was built from. Whoever owns the process owns
-// what it holds, so everything has a bound.
+// stopped or written, and the program needs neither symbols nor what it was built from. The owner of the process
+// controls what its memory holds, so everything has a bound.
 package goroutines
 
 import (
@@ -28,11 +28,11 @@ import (
 var pace = collect.Passes{Share: 0.005, Least: 50 * time.Millisecond, Longest: time.Second}
 
 const (
-	// maxPrograms bounds those that are read, the ones with the most CPU time first, and maxInspected the processes
-	// that may be one: each costs 1 ms, most of it for the list of its mappings.
+	// maxPrograms bounds the programs that are read, those with the most CPU time first, and maxInspected the
+	// processes that are checked for being one: each costs 1 ms, most of it for the list of its mappings.
 	maxPrograms, maxInspected = 8, 50
-	// maxIDs bounds the goroutines that are told apart, 50 bytes each in a recording. Those that began later are not:
-	// a server has a new one for each request, and none of them can stand at one place for all of the window.
+	// maxIDs bounds the goroutines that are told apart, 50 bytes each in a recording. Goroutines that started later
+	// are not: a server has a new one for each request, and none of them can stay in one place for the whole window.
 	maxIDs = 10_000
 )
 
@@ -55,7 +55,7 @@ type source struct {
 	programs []*program
 	watch    *collect.Watch
 	profile  *stacks.Builder
-	ids      map[uint64]bool // of those that were there at first
+	ids      map[uint64]bool // of the goroutines that were there at first
 	began    time.Time
 	last     time.Time // when the last pass was
 	lost     int64
@@ -103,7 +103,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	return s, nil
 }
 
-// pass looks at goroutines of all programs. Each stands for the time since the pass before.
+// pass looks at goroutines of all programs. Each stands for the time since the previous pass.
 func (s *source) pass(ctx context.Context) (idle bool, err error) {
 	now := time.Now()
 	since := now.Sub(s.last)
@@ -124,8 +124,8 @@ func (s *source) pass(ctx context.Context) (idle bool, err error) {
 	return len(s.programs) == 0, nil
 }
 
-// sample gives what was seen of a goroutine. One in a system call counts as waiting: those that return at once are
-// hardly ever met there.
+// sample returns what was seen of a goroutine. A goroutine in a system call counts as waiting: a pass hardly ever
+// meets a call that returns at once.
 func (s *source) sample(p *program, g *goroutine) stacks.Sample {
 	x := stacks.Sample{State: stacks.Sleeping, Count: 1}
 	if g.state == ready || g.state == runs {
@@ -175,7 +175,7 @@ func (s *source) Sample(_ context.Context, a *recording.Appender) error {
 
 // Close ends the sampling.
 func (s *source) Close() error {
-	_ = s.watch.Stop() // Sample tells of an error
+	_ = s.watch.Stop() // Sample reports an error
 	return s.closeAll()
 }
 

@@ -6,19 +6,19 @@ import (
 	"strconv"
 )
 
-// A layout is where the fields of a goroutine are, in bytes from its beginning: the structures g and gobuf of
-// src/runtime/runtime2.go, which are the same on amd64 and arm64. TestLayout compares them with what each compiler
-// writes for debuggers.
+// A layout holds the offsets of a goroutine's fields, in bytes: those of the structures g and gobuf of
+// src/runtime/runtime2.go, which are the same on amd64 and arm64. TestLayout compares them with the debug information
+// that each compiler writes.
 type layout struct {
 	frame       uint64 // sched.bp: the frame pointer where it stopped
 	inCall      uint64 // syscallsp; syscallpc is the next word
 	inCallFrame uint64 // syscallbp, 0 before Go 1.23
 	status      uint64 // atomicstatus
 	id          uint64 // goid
-	start       uint64 // startpc: the function that it began with
+	start       uint64 // startpc: the function that it was started with
 }
 
-// What is the same in each version: stack.hi, and sched with its sp, pc and the goroutine itself.
+// The offsets that are the same in every version: stack.hi, and sched with its sp, pc and the goroutine itself.
 const (
 	stackEnd = 8
 	schedSP  = 56
@@ -27,11 +27,11 @@ const (
 	headSize = 320 // bytes that hold all of these
 )
 
-// The versions of Go whose goroutines are read, by the second number; and the one before, which Debian 12 builds its
-// packages with. It is not among the toolchains that the go command fetches, so that TestLayout does not have it.
+// The versions of Go whose goroutines are read, by the second number, and the older one that Debian 12 builds its
+// packages with. The go command cannot fetch that toolchain, so TestLayout does not cover it.
 const oldest, latest, debian12 = 21, 27, 19
 
-// layoutOf gives the layout of a version, such as go1.26.3.
+// layoutOf returns the layout for a version, such as go1.26.3.
 func layoutOf(version string) (l layout, err error) {
 	match := goVersion.FindStringSubmatch(version)
 	if match == nil {

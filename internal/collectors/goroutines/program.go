@@ -12,30 +12,32 @@ import (
 )
 
 const (
-	// atOnce is how many goroutines are looked at in a pass, 3 µs each: of more, others have their turn in the next.
+	// atOnce is how many goroutines a pass looks at, 3 µs each. If there are more, the others have their turn in the
+	// next pass.
 	atOnce = 1000
-	// maxGoroutines bounds what a program may claim to have: a million need 2 GiB for their stacks.
+	// maxGoroutines bounds the goroutines that a program may claim to have: a million need 2 GiB for their stacks.
 	maxGoroutines = 1 << 22
-	// maxData bounds the variables of a program in which the list of goroutines is looked for, in bytes: the kubelet's
-	// have 0.3 MB.
+	// maxData bounds the variables of a program that are searched for the list of goroutines, in bytes: the kubelet's
+	// take 0.3 MB.
 	maxData = 64 << 20
-	// maxCandidates bounds what there may look like the list, each a read of memory: a slice is three words that fit
-	// together, and the variables of a program are some hundreds of slices.
+	// maxCandidates bounds the candidates for the list, each of them a read of memory: a slice is three words that
+	// fit together, and a program's variables hold some hundreds of slices.
 	maxCandidates = 10_000
 	// dataAtOnce is how much of the variables is read at once, in bytes.
 	dataAtOnce = 64 << 10
-	// maxDepth bounds the frames of a stack that are read, the innermost first, as async-profiler's own bound for Java.
+	// maxDepth bounds the frames that are read of a stack, the innermost first, like async-profiler's own bound for
+	// Java.
 	maxDepth = 128
-	// stackAtOnce is how much of a stack is read at once, in bytes: a goroutine begins with 2 KiB of it.
+	// stackAtOnce is how much of a stack is read at once, in bytes: a goroutine starts with 2 KiB.
 	stackAtOnce = 2 << 10
 	// maxNames bounds the code addresses whose functions are kept.
 	maxNames = 1 << 16
 )
 
-// errNone says that a process is no program in Go.
+// errNone says that a process is not a Go program.
 var errNone = errors.New("it is no program in Go")
 
-// A program is one in Go that runs. It is not safe for use by several at once.
+// A program is a running Go program. It is not safe for concurrent use.
 type program struct {
 	pid     int
 	module  string // its file's base name
@@ -47,17 +49,17 @@ type program struct {
 	layout layout
 	list   uint64                    // address of runtime.allgs, a slice of pointers
 	called map[uint64][]gotable.Call // functions by code address
-	entry  map[uint64]string         // what goroutines do by what they began with
-	block  int                       // of the list, that was looked at last
-	blocks int                       // that there are
+	entry  map[uint64]string         // what goroutines were started with, by start function
+	block  int                       // the block of the list that was looked at last
+	blocks int                       // in the list
 	looks  int
 	ended  bool
 	stack  []byte
 	data   []byte
 }
 
-// openProgram looks into the process whose directory in /proc is dir. What is kept of all programs' functions is left.
-// The error is [errNone] for what is not in Go.
+// openProgram looks into the process whose directory in /proc is dir. left is what remains for the functions of all
+// programs. The error is [errNone] if the process is not a Go program.
 func openProgram(dir string, pid int, left *door.TableBudget) (*program, error) {
 	file, err := memory.Executable(dir)
 	if err != nil {
@@ -70,7 +72,7 @@ func openProgram(dir string, pid int, left *door.TableBudget) (*program, error) 
 	p := &program{
 		pid: pid, module: file.Base, file: object, read: memory.Of(pid),
 		called: map[uint64][]gotable.Call{}, entry: map[uint64]string{},
-		stack: make([]byte, stackAtOnce), block: rand.IntN(maxGoroutines / atOnce), // begin anywhere
+		stack: make([]byte, stackAtOnce), block: rand.IntN(maxGoroutines / atOnce), // start anywhere
 	}
 	if err := p.prepare(left); err != nil {
 		p.close()
@@ -103,8 +105,9 @@ func (p *program) prepare(left *door.TableBudget) (err error) {
 	return p.findList()
 }
 
-// findList looks for runtime.allgs among the program's variables. A stripped program has no symbol for it, but what it
-// points to can be nothing else: goroutines, each of which has its own address in sched.g, and the first the number 1.
+// findList looks for runtime.allgs among the program's variables. A stripped program has no symbol for it, but what
+// it points to cannot be anything else: goroutines that each have their own address in sched.g, and the first has the
+// number 1.
 func (p *program) findList() error {
 	section := p.file.Section(".bss")
 	if section == nil {
@@ -147,9 +150,9 @@ func (p *program) isList(first uint64) bool {
 
 func word(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
 
-// look calls do for goroutines, of many for some: each stands for so many as each tells. Frames are the innermost
-// first, and nil for one that runs, whose stack changes. Those of the runtime itself are left out. It gives how many
-// could not be read, as they changed meanwhile.
+// look calls do for goroutines, or for some of them if there are many: each says how many one stands for. Frames are
+// the innermost first, and nil for a running goroutine, whose stack changes. The runtime's own goroutines are left
+// out. lost is how many could not be read because they changed meanwhile.
 func (p *program) look(do func(g *goroutine)) (each float64, lost int, err error) {
 	var slice [16]byte
 	if err := p.read(p.list, slice[:]); err != nil {

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// maxThreads bounds the threads with a series of their own; those that run are among the first.
+	// maxThreads bounds the threads with a series of their own; the busy ones are among the first.
 	maxThreads = 2000
-	// maxPools bounds the pools: a program that gives each thread a name of letters has none.
+	// maxPools bounds the pools: a program whose thread names differ in more than numbers has no pools.
 	maxPools = 300
 	// maxWaits bounds the locks and sites that threads wait at.
 	maxWaits = 200
@@ -50,7 +50,7 @@ func answered() []metric.Metric {
 	return slices.Concat(fromInfo(), fromDump(), fromHistogram(), []metric.Metric{metric.JVMFlag})
 }
 
-// answerSource asks the target's JVMs when the window is over, so that what that costs them is not in what was
+// answerSource asks the target's JVMs after the window, so that the cost of the answers is not part of what was
 // measured.
 type answerSource struct {
 	proc   string
@@ -59,7 +59,7 @@ type answerSource struct {
 }
 
 func openAnswers(ctx context.Context, env collect.Env, look *find.Look) (collect.Source, error) {
-	list, _, err := machines(ctx, env, look) // what is beyond the bound, the other collector says
+	list, _, err := machines(ctx, env, look) // the other collector says what is beyond the bound
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +155,8 @@ func (m *machine) appendCode(a *recording.Appender, c jcmd.CodeCache) {
 	a.Gauge(metric.JVMCodeFull, float64(c.Full), m.pid, state)
 }
 
-// agents gives name and kind of what watches the JVM: by its own list or its options, and by what is mapped. What
-// perfdoctor loads is not among them.
+// agents returns the name and kind of everything that watches the JVM, from the JVM's own list or its options, and
+// from what is mapped. It leaves out what perfdoctor loads.
 func (m *machine) agents(info jcmd.Info) [][2]string {
 	list := info.Agents
 	if !info.AgentsKnown {
@@ -190,8 +190,8 @@ func (m *machine) agents(info jcmd.Info) [][2]string {
 	return out
 }
 
-// own tells perfdoctor's libraries by what was mapped when the JVM was opened, and by name: the profiler may be loaded
-// since, and the JVM lists it by that, without a path.
+// own reports whether an agent is one of perfdoctor's libraries, by what was mapped when the JVM was opened and by
+// name: the profiler may have been loaded since, and the JVM lists it by name, without a path.
 func (m *machine) own(a jcmd.Agent) bool {
 	return jvm.IsOwnFile(path.Base(a.Name)) || jvm.IsOwnFile(path.Base(a.Path)) ||
 		slices.ContainsFunc(m.Agents, func(x jvm.Agent) bool { return x.Own && x.Path == a.Path })
@@ -201,7 +201,7 @@ func sameLibrary(mapped string, a jcmd.Agent) bool {
 	return mapped == a.Path || path.Base(mapped) == "lib"+a.Name+".so" || path.Base(mapped) == a.Name
 }
 
-// readFlags are the flags that the checks read, and those of the collectors.
+// readFlags are the flags that the checks read, besides those that choose the garbage collector.
 var readFlags = []string{
 	"ActiveProcessorCount", "CICompilerCount", "ConcGCThreads", "DisableExplicitGC", "ExplicitGCInvokesConcurrent",
 	"InitialHeapSize", "MaxDirectMemorySize", "MaxHeapSize", "MaxRAMPercentage", "ParallelGCThreads",
@@ -252,7 +252,7 @@ func (m *machine) appendDump(ctx context.Context, a *recording.Appender, proc st
 	m.appendDeadlocks(a, dump)
 }
 
-// stopped gives the seconds that the JVM's threads have stood still so far.
+// stopped returns the seconds that the JVM's threads have been stopped so far.
 func (m *machine) stopped() (float64, bool) {
 	c, err := m.read()
 	if err != nil {
@@ -278,9 +278,9 @@ func (m *machine) appendThreads(a *recording.Appender, dump jcmd.Dump, proc stri
 	}
 }
 
-// hostIDs gives a function from the target's thread ids to perfdoctor's, 0 for a thread that has ended. In a pid
-// namespace of its own the target counts otherwise; the last number of NSpid in /proc/PID/task/TID/status is its own
-// (fs/proc/array.c).
+// hostIDs returns a function that maps the target's thread ids to perfdoctor's, 0 for a thread that has ended. A
+// target in a pid namespace of its own has other ids; the last number of NSpid in /proc/PID/task/TID/status is its
+// own id (fs/proc/array.c).
 func (m *machine) hostIDs(proc string) (func(int) int, error) {
 	if !m.OtherPID {
 		return func(id int) int { return id }, nil
@@ -318,7 +318,8 @@ func innerID(status string) (int, error) {
 
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// pool gives what a thread's name has in common with those of its pool: "http-nio-8080-exec-7" is of http-nio-*-exec-*.
+// pool returns the part of a thread's name that all threads of its pool share: "http-nio-8080-exec-7" belongs to
+// http-nio-*-exec-*.
 func pool(name string) string { return numbers.ReplaceAllString(name, "*") }
 
 func (m *machine) appendPools(a *recording.Appender, dump jcmd.Dump) {
@@ -344,7 +345,7 @@ func (m *machine) appendPools(a *recording.Appender, dump jcmd.Dump) {
 	}
 }
 
-// largest gives the n keys with the greatest counts.
+// largest returns the n keys with the greatest counts.
 func largest[K cmp.Ordered](counts map[K]int, n int) []K {
 	keys := make([]K, 0, len(counts))
 	for k := range counts {
@@ -354,8 +355,8 @@ func largest[K cmp.Ordered](counts map[K]int, n int) []K {
 	return keys[:min(len(keys), n)]
 }
 
-// appendWaits appends who waits for which lock, and where its holder is. Threads in Object.wait wait for news, not for
-// a lock, and those that park wait for one only when the blocker is a lock's.
+// appendWaits appends who waits for which lock, and where its holder is. Threads in Object.wait wait for a
+// notification, not for a lock, and parked threads wait for a lock only if their blocker is one.
 func (m *machine) appendWaits(a *recording.Appender, dump jcmd.Dump) {
 	type wait struct{ lock, class, at string }
 	waits := map[wait]int{}
@@ -380,8 +381,8 @@ func (m *machine) appendWaits(a *recording.Appender, dump jcmd.Dump) {
 	}
 }
 
-// isLock tells the inner classes of java.util.concurrent's locks, such as ReentrantLock$NonfairSync, from its queues
-// and conditions.
+// isLock reports whether a class is an inner class of java.util.concurrent's locks, such as
+// ReentrantLock$NonfairSync, and not of its queues and conditions.
 func isLock(class string) bool { return strings.HasSuffix(class, "Sync") }
 
 func site(t jcmd.Thread, frame int) string {
@@ -391,8 +392,8 @@ func site(t jcmd.Thread, frame int) string {
 	return ""
 }
 
-// holderOf gives the thread that holds a monitor, where it took it, and the call it is in. A thread in Object.wait has
-// given up the monitor that it is still printed to have locked.
+// holderOf returns the thread that holds a monitor, where it took it, and the call it is in. A thread in Object.wait
+// has released the monitor, although the dump still shows it as locked by the thread.
 func holderOf(dump jcmd.Dump, lock string) (holder, at, in string) {
 	for _, t := range dump.Threads {
 		i := slices.IndexFunc(t.Locks, func(l jcmd.Lock) bool { return l.Address == lock })

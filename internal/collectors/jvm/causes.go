@@ -12,12 +12,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// lookPeriod is how often the cause of the last collection is looked at. HotSpot keeps only one: of two collections
-// within this time the first's is mostly not known. A look takes 5 us with its wakeup, all of them a thousandth of a
-// CPU; a full collection of a small heap takes as long as that between two.
+// lookPeriod is how often the cause of the last collection is looked at. HotSpot keeps only one cause: if two
+// collections fall within this time, the cause of the first is usually lost. A look takes 5 us with its wakeup, and
+// all looks together a thousandth of a CPU; a full collection of a small heap takes as long as the time between two
+// looks.
 const lookPeriod = 5 * time.Millisecond
 
-// asked are the causes of collections that somebody asked for, which are of the whole heap
+// asked are the causes of collections that somebody asked for; these collect the whole heap
 // (GCCause::is_user_requested_gc and is_serviceability_requested_gc in src/hotspot/share/gc/shared/gcCause.hpp,
 // JvmtiEnv).
 var asked = []string{
@@ -31,15 +32,15 @@ type causes struct {
 	done chan struct{}
 
 	mu     sync.Mutex
-	counts map[[2]string]float64 // by kind and cause; "" is a cause that is not known
+	counts map[[2]string]float64 // by kind and cause; "" is an unknown cause
 	now    moment
-	fault  error // which ended the looks
+	fault  error // it ended the looks
 }
 
 // moment is what the counters say at one look.
 type moment struct {
 	kinds       map[string]int64 // collections so far, by kind
-	cause, last string           // of the collection that runs, "" for none; and of the one before
+	cause, last string           // of the running collection, "" for none; and of the previous one
 }
 
 // noGC is GCCause::to_string(_no_gc) in src/hotspot/share/gc/shared/gcCause.cpp.
@@ -53,7 +54,7 @@ func causeNames() map[string]bool {
 	return names
 }
 
-// appendCauses begins to count, and later appends what was counted.
+// appendCauses starts the count when called for the first time, and appends what was counted so far.
 func (m *machine) appendCauses(a *recording.Appender) error {
 	if m.causes == nil {
 		read, err := m.counters.Part(causeNames())
@@ -65,7 +66,7 @@ func (m *machine) appendCauses(a *recording.Appender) error {
 	return m.causes.append(a, m.pid)
 }
 
-// countCauses begins to count. What it reads must not be closed before [causes.close].
+// countCauses starts the count. The counters must stay open until [causes.close].
 func countCauses(read func() (hsperf.Snapshot, error)) *causes {
 	c := &causes{stop: make(chan struct{}), done: make(chan struct{}), counts: map[[2]string]float64{}}
 	go c.run(read)
@@ -88,7 +89,7 @@ func (c *causes) run(read func() (hsperf.Snapshot, error)) {
 			c.fault = err
 			c.mu.Unlock()
 			return
-		} // what else is wrong with the counters, the next sample says
+		} // the next sample reports any other error of the counters
 		select {
 		case <-c.stop:
 			return
@@ -119,7 +120,7 @@ func momentOf(s hsperf.Snapshot) moment {
 	return m
 }
 
-// look counts what was collected since the last look.
+// look counts the collections since the last look.
 func (c *causes) look(m moment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,11 +146,10 @@ func (c *causes) look(m moment) {
 	}
 }
 
-// causeOf gives the cause of n collections of a kind, of all that were between two looks, "" where it is not known.
-// That of a single one is of the operation which was the last to end, or of one that ran at both looks: the count rises
-// at the end of a collection, before its cause becomes the last one. A full one among others is that which was asked
-// for, if one was seen that was, before or after the others; in Parallel a young one may belong to it
-// (ScavengeBeforeFullGC).
+// causeOf returns the cause of n collections of a kind, out of all between two looks; "" if it is not known. A single
+// collection has the cause of the operation that ended last, or of one that ran at both looks: the count rises at the
+// end of a collection, before its cause becomes the last one. If a requested collection was seen before or after the
+// others, a full collection among them is that one; in Parallel a young one may belong to it (ScavengeBeforeFullGC).
 func causeOf(before, now moment, kind string, n, all int64) string {
 	ended := now.last
 	if now.cause != "" || ended == noGC {
@@ -170,7 +170,7 @@ func causeOf(before, now moment, kind string, n, all int64) string {
 	return ""
 }
 
-// append appends what was counted so far.
+// append appends the counts so far.
 func (c *causes) append(a *recording.Appender, pid string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

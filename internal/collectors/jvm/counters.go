@@ -47,8 +47,9 @@ func openCounters(ctx context.Context, env collect.Env, look *find.Look) (collec
 	return &counterSource{list: list, more: more, now: time.Now, causes: true}, nil
 }
 
-// Standing is the collector jvm for those who observe a target for hours: it looks for JVMs at each Open, since they
-// come and go, and does not count collections by their causes, which a thread would have to look at 200 times a second.
+// Standing returns the collector jvm for observing a target for hours: it looks for JVMs at each Open, since they
+// come and go, and does not count collections by cause, because a thread would have to look at the causes 200 times a
+// second.
 func Standing() collect.Collector {
 	c := Collectors(&find.Look{})[0]
 	c.Provides = slices.DeleteFunc(c.Provides, func(m metric.Metric) bool { return m == metric.JVMGCsByCause })
@@ -102,7 +103,7 @@ func (s *counterSource) Sample(ctx context.Context, a *recording.Appender) error
 	return nil
 }
 
-// read opens the counters if need be: a JVM that is starting has none yet.
+// read reads the counters, and opens them first if needed: a JVM that is starting has none yet.
 func (m *machine) read() (hsperf.Snapshot, error) {
 	if m.counters == nil {
 		c, err := m.OpenPerfData()
@@ -173,9 +174,9 @@ func gcName(c hsperf.Snapshot) string {
 	return "unknown"
 }
 
-// gcKind tells what a collector's collections are. Collector 0 is the young one and 1 the full one of Serial, Parallel
-// and G1; 2 is of G1's and Z's concurrent cycles (src/hotspot/share/gc/*/*MonitoringSupport.cpp, zServiceability.cpp).
-// Shenandoah counts all as "full", and the concurrent work with it.
+// gcKind returns the kind of a collector's collections. In Serial, Parallel and G1, collector 0 is the young one and
+// 1 the full one; in G1 and Z, collector 2 has the concurrent cycles (src/hotspot/share/gc/*/*MonitoringSupport.cpp,
+// zServiceability.cpp). Shenandoah counts everything as "full", including the concurrent work.
 func gcKind(c hsperf.Snapshot, n int) string {
 	if strings.HasPrefix(c.Texts["sun.gc.collector.1.name"], "Shenandoah") {
 		return map[int]string{1: "cycle"}[n]
@@ -183,7 +184,7 @@ func gcKind(c hsperf.Snapshot, n int) string {
 	return []string{"young", "full", "concurrent"}[n]
 }
 
-// collections counts those of one collector in the JVM's life, with the seconds that they took.
+// collections returns the number of one collector's collections in the JVM's life, and the seconds that they took.
 func collections(c hsperf.Snapshot, n int) (times int64, spent float64, ok bool) {
 	prefix := fmt.Sprintf("sun.gc.collector.%d.", n)
 	times, ok = c.Longs[prefix+"invocations"]
@@ -218,8 +219,9 @@ func appendGC(a *recording.Appender, pid string, c hsperf.Snapshot) {
 	}
 }
 
-// safepointSplit is the release since which safepointTime no longer holds the time to get there: SafepointTracing::end
-// in src/hotspot/share/runtime/safepoint.cpp of JDK 13, against RuntimeService::record_safepoint_end of JDK 11.
+// safepointSplit is the first release whose safepointTime no longer includes the time to reach the safepoint:
+// SafepointTracing::end in src/hotspot/share/runtime/safepoint.cpp of JDK 13, against
+// RuntimeService::record_safepoint_end of JDK 11.
 const safepointSplit = 13
 
 func appendSafepoints(a *recording.Appender, pid string, c hsperf.Snapshot, release int) {
@@ -240,10 +242,10 @@ func appendSafepoints(a *recording.Appender, pid string, c hsperf.Snapshot, rele
 	a.Counter(metric.JVMSafepointSync, reaching, pid)
 }
 
-// version8 is how HotSpot of JDK 8 and older names itself: 25.392-b08.
+// version8 matches how HotSpot of JDK 8 and older names its version: 25.392-b08.
 var version8 = regexp.MustCompile(`^[0-9]+\.[0-9]+-b[0-9]+$`)
 
-// major gives the feature release of a version such as 17.0.15+6-Debian-1deb12u1, 0 for what has none.
+// major returns the feature release of a version such as 17.0.15+6-Debian-1deb12u1, 0 if it has none.
 func major(version string) int {
 	if version8.MatchString(version) {
 		return 8
@@ -279,7 +281,7 @@ func appendHeap(a *recording.Appender, pid string, c hsperf.Snapshot) {
 	}
 }
 
-// role names a generation alike for all collectors: young, old, or heap where it is not divided.
+// role returns a generation's name, the same for all collectors: young, old, or heap if the heap is not divided.
 func role(name string, n int) string {
 	switch {
 	case name == "Heap":

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// fullOld is the share of the old generation in use from which a JVM is asked what fills it: with less alive a full
+	// fullOld is the share of the old generation in use from which on a JVM is asked what fills it: below it, a full
 	// collection frees enough to go on.
 	fullOld = 0.85
-	// longestWalk bounds the time for which the question stops the program. It walks over the heap, and takes no longer
-	// than a full collection does (measured on JDK 21 with 500 MB alive: 537 ms beside 688 with Serial, 212 beside 662
-	// with Parallel, 315 beside 1,009 with G1).
+	// longestWalk bounds the time that the question stops the program. The JVM walks over the heap for it, and takes
+	// no longer than a full collection does (measured on JDK 21 with 500 MB alive: 537 ms beside 688 with Serial, 212
+	// beside 662 with Parallel, 315 beside 1,009 with G1).
 	longestWalk = time.Second
 	// maxClasses bounds the classes of an answer: the first few have most of the heap.
 	maxClasses = 30
@@ -27,8 +27,8 @@ func fromHistogram() []metric.Metric {
 	return []metric.Metric{metric.JVMClassBytes, metric.JVMClassObjects}
 }
 
-// fullCollections counts the full collections of the JVM's life, and the time in them. Of Z and Shenandoah, whose
-// cycles run beside the program, there are none.
+// fullCollections returns the number of full collections in the JVM's life, and the time in them. Z and Shenandoah
+// have none: their cycles run beside the program.
 func fullCollections(c hsperf.Snapshot) (times int64, spent time.Duration, ok bool) {
 	const full = 1 // see gcKind
 	if gcKind(c, full) != "full" {
@@ -38,8 +38,8 @@ func fullCollections(c hsperf.Snapshot) (times int64, spent time.Duration, ok bo
 	return times, time.Duration(seconds * float64(time.Second)), ok
 }
 
-// appendClasses asks what fills the heap, of a JVM whose old generation full collections of the window left full: it
-// stops for as long as each of them stops it.
+// appendClasses asks a JVM what fills its heap if full collections in the window left its old generation full. The
+// question stops the JVM as long as each of these collections did.
 func (m *machine) appendClasses(ctx context.Context, a *recording.Appender) {
 	a.None(fromHistogram()...)
 	now, err := m.read()
@@ -76,7 +76,7 @@ func (m *machine) appendClasses(ctx context.Context, a *recording.Appender) {
 	}
 }
 
-// oldIsFull tells whether the old generation is, of all that it may grow to.
+// oldIsFull reports whether the old generation is full, relative to the size that it may grow to.
 func oldIsFull(c hsperf.Snapshot) bool {
 	const old = "sun.gc.generation.1.space.0."
 	used, ok := c.Longs[old+"used"]
@@ -84,7 +84,7 @@ func oldIsFull(c hsperf.Snapshot) bool {
 	return ok && ok2 && most > 0 && float64(used) >= fullOld*float64(most)
 }
 
-// A fullCount is what a JVM's full collections had come to when the window began.
+// A fullCount is the number and time of a JVM's full collections when the window began.
 type fullCount struct {
 	times int64
 	spent time.Duration

@@ -1,5 +1,5 @@
-// Package jvm collects what Java virtual machines know of themselves: counters in shared memory, and once, when the
-// window is over, what they answer when asked.
+// Package jvm collects what Java virtual machines know about themselves: counters in shared memory and, once after
+// the window, their answers to questions.
 package jvm
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// answerTime is how long the JVMs may take to answer, after the window, where a run has as much left. One that has half
-// a CPU or a thousand threads takes a tenth of it.
+// answerTime is how long the JVMs may take to answer after the window, if the run has that much time left. A JVM with
+// half a CPU or a thousand threads takes a tenth of it.
 const answerTime = 3 * time.Second
 
 // Collectors lists this package's collectors, which share one look for the target's JVMs.
@@ -46,7 +46,7 @@ func Collectors(look *find.Look) []collect.Collector {
 	}, typeChecks(look)}
 }
 
-// opener gives the look to a function that opens a source.
+// opener binds the look to a function that opens a source.
 func opener(look *find.Look, open func(context.Context, collect.Env, *find.Look) (collect.Source, error)) func(
 	context.Context, collect.Env,
 ) (collect.Source, error) {
@@ -58,12 +58,12 @@ type machine struct {
 	*jvm.VM
 	pid, comm string // labels
 
-	counters *jvm.PerfData // nil where there are none, or not yet
-	began    *fullCount    // nil where that is not known
-	causes   *causes       // of the collections, counted beside; nil where nobody asked for it
+	counters *jvm.PerfData // nil if there are none, or not yet
+	began    *fullCount    // nil if that is not known
+	causes   *causes       // of the collections, counted in the background; nil if nobody asked for them
 }
 
-// machines gives the target's JVMs, and how many there are beyond them.
+// machines returns the target's JVMs, and how many more there are.
 func machines(ctx context.Context, env collect.Env, look *find.Look) (list []*machine, more int, err error) {
 	if env.Target.Kind == host.KindHost {
 		return nil, 0, collect.Unavailable(recording.StatusUnsupported, "name the JVM: --pid, --comm or --container",
@@ -79,7 +79,7 @@ func machines(ctx context.Context, env collect.Env, look *find.Look) (list []*ma
 	return list, found.More, nil
 }
 
-// unavailable says in the collection's words why a JVM cannot be looked into.
+// unavailable returns the error for a JVM that cannot be looked into, with its status, reason and remedy.
 func unavailable(err error) error {
 	status, reason, remedy := why(err)
 	return collect.Unavailable(status, remedy, "%s", reason)
@@ -103,7 +103,7 @@ func why(err error) (status recording.Status, reason, remedy string) {
 	return status, r.Reason, r.Remedy
 }
 
-// missing says of metrics that they could not be measured in a JVM.
+// missing records that metrics could not be measured in a JVM.
 func missing(a *recording.Appender, list []metric.Metric, err error) {
 	status, reason, remedy := why(err)
 	for _, m := range list {
@@ -111,7 +111,7 @@ func missing(a *recording.Appender, list []metric.Metric, err error) {
 	}
 }
 
-// describe appends which JVMs there are; that there is none is a fact, too.
+// describe appends which JVMs there are, or that there is none.
 func describe(a *recording.Appender, list []*machine, more int) {
 	a.None(metric.JVMInfo)
 	a.Lost(more, fmt.Sprintf("JVMs of the target beyond the %d with the most CPU time", find.MaxVMs))

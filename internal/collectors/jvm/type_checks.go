@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// samplePeriod gives 1000 samples of each busy CPU in ten seconds. It is no multiple of a millisecond, so that it
-	// does not keep step with the kernel's tick or with a profiler, both of which run code of their own.
+	// samplePeriod yields 1000 samples of each busy CPU in ten seconds. It is not a multiple of a millisecond, so
+	// that it does not keep step with the kernel's tick or with a profiler, which both run code of their own.
 	samplePeriod = 10007 * time.Microsecond
 	// maxCounters bounds the different program counters of a JVM that are looked up in one sample: each costs 1 to 3
-	// reads of 2 µs. 50 busy CPUs have as many in a second if each sample is at another place.
+	// reads of 2 µs. 50 busy CPUs have that many in a second if each sample is at a different place.
 	maxCounters = 5000
 )
 
@@ -53,9 +53,9 @@ type checked struct {
 	memory *door.Memory
 	counts map[typecheck.Place]float64 // since the source was opened
 
-	kernel int            // samples since the last time in the kernel
-	user   map[uint64]int // and in user mode, by program counter
-	over   int            // and those beyond maxCounters
+	kernel int            // samples in the kernel since the last call of Sample
+	user   map[uint64]int // samples in user mode, by program counter
+	over   int            // samples beyond maxCounters
 }
 
 func openTypeChecks(ctx context.Context, env collect.Env, look *find.Look) (collect.Source, error) {
@@ -68,7 +68,7 @@ func openTypeChecks(ctx context.Context, env collect.Env, look *find.Look) (coll
 		return nil, collect.Unavailable(recording.StatusUnsupported, "run perfdoctor in the host's pid namespace",
 			"pids in %s may not be those of perf_event_open, which knows perfdoctor's own pid namespace", env.Host.Proc)
 	}
-	list, _, err := machines(ctx, env, look) // what is beyond the bound, the collector of the counters says
+	list, _, err := machines(ctx, env, look) // the collector of the counters says what is beyond the bound
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (s *typeCheckSource) open(env collect.Env, machines []*machine) error {
 	return samplingError(err)
 }
 
-// samplingError gives a refusal of the kernel's the status that a report shows; its reason holds the way out.
+// samplingError adds the status that a report shows to a refusal by the kernel; its reason names the remedy.
 func samplingError(err error) error {
 	r, ok := errors.AsType[*perfevent.RefusedError](err)
 	if !ok {
@@ -128,8 +128,8 @@ func (s *typeCheckSource) Close() error {
 	return nil
 }
 
-// Sample looks up where the JVMs were since the last sample. It is done each time, since code moves: a method that is
-// compiled anew leaves its old place.
+// Sample looks up where the JVMs were since the last sample. It does so each time because code moves: a method that
+// is recompiled leaves its old place.
 func (s *typeCheckSource) Sample(ctx context.Context, a *recording.Appender) error {
 	lost, err := s.sampler.Read(s.sort)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *typeCheckSource) Sample(ctx context.Context, a *recording.Appender) err
 	return nil
 }
 
-// sort adds one sample to those of its JVM; others are of no concern.
+// sort adds one sample to those of its JVM, and drops those of other processes.
 func (s *typeCheckSource) sort(x perfevent.Sample) {
 	c, ours := s.list[x.PID]
 	switch {

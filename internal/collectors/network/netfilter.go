@@ -53,8 +53,8 @@ func unavailableRules(err error) error {
 	return err
 }
 
-// appendRules adds nftables' and the legacy tables' rules up: a packet walks both. The nat chains are left out of the
-// hooks, because only the first packet of a connection walks them.
+// appendRules adds up the rules of nftables and of the legacy tables: a packet walks both. The nat chains are left
+// out of the hooks, because only the first packet of a connection walks them.
 func appendRules(a *recording.Appender, n namespace, s netfilter.Summary) {
 	walked := map[string]int{}
 	for hook, h := range s.IPv4 {
@@ -68,7 +68,7 @@ func appendRules(a *recording.Appender, n namespace, s netfilter.Summary) {
 			walked[hook] += entries
 		}
 	}
-	if s.Truncated && s.NATRules == 0 { // the one that translates may be among those that were not read
+	if s.Truncated && s.NATRules == 0 { // a rule that translates may be among those that were not read
 		a.Missing(metric.NATRules, recording.StatusTimeout, "the rules that were read in time translate no address, "+
 			"and there are more",
 			"a longer --interval leaves more time")

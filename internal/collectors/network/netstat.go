@@ -110,8 +110,8 @@ func parseNetstat(r io.Reader, values map[string]float64) error {
 	return sc.Err()
 }
 
-// parseUDP6 reads of /proc/net/snmp6 (net/ipv6/proc.c), which has a name and a number in each line, those of UDP.
-// procfs reads it of a process by its number alone, and the host's namespace is that of /proc/self.
+// parseUDP6 reads the counters of UDP in /proc/net/snmp6 (net/ipv6/proc.c), which has a name and a number in each
+// line. procfs reads the file only for a process by its pid, but the host's namespace is that of /proc/self.
 func parseUDP6(data []byte, values map[string]float64) error {
 	for line := range strings.Lines(string(data)) {
 		name, number, _ := strings.Cut(line, " ")

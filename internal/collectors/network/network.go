@@ -1,6 +1,6 @@
 // Package network collects what the kernel keeps per network namespace: protocol counters, settings, devices,
-// connection tracking and packet filter rules; of the target's namespace and, when that is another, of perfdoctor's
-// own, where NAT for containers happens.
+// connection tracking and packet filter rules. It reads the target's namespace and, if that is a different one,
+// perfdoctor's own as well, where NAT for containers happens.
 package network
 
 import (
@@ -30,8 +30,8 @@ type namespace struct {
 	pid   int
 }
 
-// namespaces gives those to read. A target without a namespace of its own shares perfdoctor's, which is then read once,
-// as the target's.
+// namespaces returns the namespaces to read. A target without a namespace of its own shares perfdoctor's, which is
+// then read once, as the target's.
 func namespaces(env collect.Env) []namespace {
 	t := env.Target
 	if len(t.PIDs) == 0 || t.Namespaces.Net.Same {
@@ -40,7 +40,8 @@ func namespaces(env collect.Env) []namespace {
 	return []namespace{{metric.NetNSTarget, t.PIDs[0]}, {metric.NetNSHost, 0}}
 }
 
-// procDir gives the directory whose net/ shows the namespace. It is not /proc/net, which follows the reading thread.
+// procDir returns the directory whose net/ shows the namespace. It is not /proc/net, which follows the reading
+// thread.
 func (n namespace) procDir(proc string) string {
 	if n.pid == 0 {
 		return filepath.Join(proc, "self")
@@ -56,8 +57,8 @@ func (n namespace) enter(env collect.Env, fn func() error) error {
 	return env.Host.InNetNS(n.pid, fn)
 }
 
-// gone tells the error of a target that ended from that of a kernel without the file: its namespace then has nothing
-// more to say, and the runner ends the run.
+// gone reports whether an error means that the target has ended, and not that the kernel lacks the file: the
+// namespace then has nothing more to say, and the runner ends the run.
 func (n namespace) gone(proc string, err error) bool {
 	if n.pid == 0 || err == nil {
 		return false
@@ -67,7 +68,7 @@ func (n namespace) gone(proc string, err error) bool {
 	return errors.Is(serr, os.ErrNotExist) || errors.Is(serr, unix.ESRCH) || errors.Is(serr, unix.EINVAL)
 }
 
-// missingAll says of all metrics that they could not be measured, by the kind of error.
+// missingAll records that none of the metrics could be measured, by the kind of error.
 func missingAll(a *recording.Appender, metrics []metric.Metric, err error) {
 	st, reason, remedy := collect.Classify(err)
 	for _, m := range metrics {

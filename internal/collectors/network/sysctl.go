@@ -79,7 +79,8 @@ func sampleSettings(env collect.Env, a *recording.Appender) error {
 	return nil
 }
 
-// readSettings reads in the namespace of the calling thread: /proc/sys/net shows that of whoever opens the file.
+// readSettings reads in the namespace of the calling thread: /proc/sys/net shows the namespace of the thread that
+// opens the file.
 func readSettings(proc string, n namespace, a *recording.Appender, read map[metric.Metric]bool) error {
 	for _, s := range settings() {
 		v, err := readSetting(proc, s)
@@ -130,8 +131,8 @@ func sysctlPath(proc, key string) string {
 const reservedBytes = 32768*6 + 1
 
 // readReserved counts the reserved ports inside the range: only those are missing from it. The file is read by one
-// call: the kernel gives what fits the buffer and nothing after it (kernel/sysctl.c proc_do_large_bitmap), so that
-// os.ReadFile, which begins with 512 bytes, would cut the list.
+// call: the kernel returns what fits into the buffer and nothing after it (kernel/sysctl.c proc_do_large_bitmap), so
+// that os.ReadFile, which begins with 512 bytes, would cut the list.
 func readReserved(proc string) (int, error) {
 	low, err := readSetting(proc, setting{metric.PortRangeLow, 0, 1})
 	if err != nil {

@@ -1,8 +1,9 @@
-// Package perf counts hardware and software events with perf_event_open(2): of the target's threads, or, when the whole
-// host is the target, of all its CPUs. Not both at once, as they would share the CPU's few counters.
+// Package perf counts hardware and software events with perf_event_open(2): of the target's threads, or, when the
+// whole host is the target, of all its CPUs. It does not count both at once, because they would share the CPU's few
+// counters.
 //
 // An event that this machine or user cannot count has no series but says why in perf_events_unavailable_info. What is
-// counted at all is chosen by what it costs the target: see groupsFor, and countsCycles.
+// counted at all depends on what it costs the target: see groupsFor and countsCycles.
 package perf
 
 import (
@@ -30,14 +31,15 @@ const (
 	// A switch of a counted thread costs it 2.1 µs for the software events alone (package perfevent), so this rate
 	// costs 2 % of one CPU.
 	busySwitches = 10_000
-	// manyThreads is from where on there are fewer groups, too: each event of each thread is a descriptor, 18 in all.
+	// manyThreads is the number of threads from which on fewer groups are counted, too: each event of each thread is
+	// a descriptor, 18 in all.
 	manyThreads = 200
 	// maxProcesses bounds the processes counted at one time: opening one takes 1 ms. A build starts thousands.
 	maxProcesses = 100
 	// cpuShare is the share of one CPU's time that samples may take: 500 threads take 0.1 % at one sample a second.
 	cpuShare = 0.015
-	// rateWindow is how long the rate of context switches is looked at before anything is opened; others open
-	// meanwhile.
+	// rateWindow is how long the rate of context switches is looked at before anything is opened; other collectors
+	// open meanwhile.
 	rateWindow = 20 * time.Millisecond
 )
 
@@ -59,8 +61,8 @@ func Collectors() []collect.Collector {
 	}}
 }
 
-// OfGroup counts cycles and instructions of the target's control group, for those who observe many targets for as long
-// as they run: it follows no processes, and has the same series as the collector of a diagnosis.
+// OfGroup returns a collector that counts cycles and instructions of the target's control group, for observing many
+// targets as long as they run: it follows no processes, and has the same series as the collector of a diagnosis.
 func OfGroup() collect.Collector {
 	return collect.Collector{
 		Name: "perf-events-of-group",
@@ -122,12 +124,13 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	return s, nil
 }
 
-// countsCycles is an error where this machine, or the user, cannot count the cycles of a process, as in most virtual
-// machines. What is left are the kernel's own events, which /proc has as well, and which cost the target 2 µs a switch.
+// countsCycles returns an error if this machine, or the user, cannot count the cycles of a process, as in most
+// virtual machines. Only the kernel's own events are left then. /proc has them as well, and counting them costs the
+// target 2 µs a switch.
 func countsCycles() error {
 	set, err := perfevent.OpenProcess(os.Getpid(), perfevent.Core)
 	if err != nil {
-		return nil // for want of descriptors: the target's own set tells
+		return nil // for want of descriptors: the target's own set will say so
 	}
 	defer set.Close()
 	counts, _ := set.Read(nil) // what cannot be read has its reason
@@ -170,7 +173,7 @@ func groupsFor(switches float64, threads int) (groups []perfevent.Group, leftOut
 	return nil, ""
 }
 
-// targetThreads gives the task directories of the target's threads, at most manyThreads of them, and how many there
+// targetThreads returns the task directories of the target's threads, at most manyThreads of them, and how many there
 // are.
 func targetThreads(ctx context.Context, env collect.Env) (dirs []string, all int) {
 	list, err := env.Host.LateMembers(ctx, env.Target)
@@ -190,7 +193,7 @@ func targetThreads(ctx context.Context, env collect.Env) (dirs []string, all int
 	return dirs, all
 }
 
-// switchRate gives the context switches a second of threads.
+// switchRate returns the context switches per second of threads.
 func switchRate(ctx context.Context, dirs []string) (float64, error) {
 	before, began := map[string]uint64{}, time.Now()
 	for _, dir := range dirs {
@@ -210,7 +213,8 @@ func switchRate(ctx context.Context, dirs []string) (float64, error) {
 	return float64(switches) / elapsed.Seconds(), nil
 }
 
-// taskSwitches is not ok when the thread has ended or hides its numbers: then it does not count.
+// taskSwitches returns the context switches of a thread; ok is false if it has ended or hides its numbers: it then
+// does not count.
 func taskSwitches(dir string) (n uint64, ok bool) {
 	b, err := os.ReadFile(dir + "/status")
 	if err != nil {
@@ -235,7 +239,7 @@ func (u unavailable) status() (st recording.Status, remedy string) {
 		"run where the CPU's counters can be read: the host itself, or a guest with a virtual PMU"
 }
 
-// targetEvents are all that can be counted of threads.
+// targetEvents lists all events that can be counted for threads.
 func targetEvents() []perfevent.Event {
 	return []perfevent.Event{
 		perfevent.Cycles, perfevent.Instructions, perfevent.Branches, perfevent.BranchMisses, perfevent.CacheReferences,
@@ -254,7 +258,7 @@ type total struct {
 // source counts one scope. Its maps are by pid (0 for the CPUs) and by event.
 type source struct {
 	scope   string
-	env     collect.Env // where processes are followed, else empty
+	env     collect.Env // if processes are followed, else empty
 	groups  []perfevent.Group
 	leftOut string // why not all groups are counted
 	sets    map[int]*perfevent.Set
@@ -284,7 +288,7 @@ func (s *source) Close() error {
 	return nil
 }
 
-// openMembers opens the processes that have joined the target and takes leave of those that ended. Threads are
+// openMembers opens the processes that have joined the target and retires those that have ended. Threads are
 // inherited.
 func (s *source) openMembers(ctx context.Context) error {
 	list, err := s.env.Host.LateMembers(ctx, s.env.Target)
@@ -319,7 +323,7 @@ func ended(err error) bool {
 		errors.Is(err, host.ErrNoSuchContainer)
 }
 
-// openProcess opens one process unless it is counted already, if need be by the set of its parent.
+// openProcess opens one process unless it is counted already, maybe by the set of its parent.
 func (s *source) openProcess(pid int) {
 	switch {
 	case s.sets[pid] != nil || s.beyond[pid]:
@@ -348,10 +352,10 @@ func (s *source) inherits() bool {
 	return false
 }
 
-// retire keeps the counts of a process that has ended and gives its descriptors back.
+// retire keeps the counts of a process that has ended and closes its descriptors.
 func (s *source) retire(pid int) {
 	set := s.sets[pid]
-	s.counts, _ = set.Read(s.counts[:0]) // what can be read no more stays at its last value
+	s.counts, _ = set.Read(s.counts[:0]) // a count that can no longer be read stays at its last value
 	addCounts(s.ended, s.counts)
 	set.Close()
 	delete(s.sets, pid)
@@ -369,7 +373,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	why := map[string]unavailable{}
 	for pid, set := range s.sets {
 		if s.fresh[pid] {
-			_ = set.Refresh() // threads born while it was opened; that the process has ended shows in the next listing
+			_ = set.Refresh() // threads born while it was opened; the next listing shows if the process has ended
 			delete(s.fresh, pid)
 		}
 		var err error
@@ -399,8 +403,8 @@ func (s *source) reportSet(a *recording.Appender, set *perfevent.Set) {
 	}
 }
 
-// addCounts adds up one set. An event that is in several groups counts in the first that can be opened: the same one in
-// every set and sample, as what can be opened depends on the machine and the user.
+// addCounts adds up one set. An event that is in several groups counts in the first that can be opened: the same one
+// in every set and sample, because what can be opened depends on the machine and the user.
 func addCounts(totals map[perfevent.Event]total, counts []perfevent.Count) {
 	done := map[perfevent.Event]bool{}
 	for _, c := range counts {
@@ -413,8 +417,8 @@ func addCounts(totals map[perfevent.Event]total, counts []perfevent.Count) {
 	}
 }
 
-// opened says whether the event could be opened, be it that no thread has run since. perfevent begins the reason with
-// the system call where it could not.
+// opened reports whether the event could be opened, even if no thread has run since. If it could not, perfevent
+// begins the reason with the system call.
 func opened(c perfevent.Count) bool {
 	return c.Status == perfevent.Counted || c.Status == perfevent.NotCounted && !strings.HasPrefix(c.Reason,
 		"perf_event_open")
@@ -440,8 +444,8 @@ func addReasons(why map[string]unavailable, counts []perfevent.Count) {
 	}
 }
 
-// appendTotals appends what was counted. An event that had no time on a counter while it should have had is unknown,
-// not zero; one of threads that did not run is zero.
+// appendTotals appends what was counted. An event that should have had time on a counter but had none is unknown, not
+// zero; an event of threads that did not run is zero.
 func (s *source) appendTotals(a *recording.Appender, totals map[perfevent.Event]total, why map[string]unavailable) {
 	counted := false
 	for event, t := range totals {
@@ -466,8 +470,8 @@ func (s *source) appendTotals(a *recording.Appender, totals map[perfevent.Event]
 	}
 }
 
-// missing says why nothing was counted. One refusal stands for all, as it can be fixed; else the reason of one event
-// does.
+// missing says why nothing was counted. A refusal stands for all events, because it can be fixed; without one, the
+// reason of some event does.
 func (s *source) missing(a *recording.Appender, m metric.Metric, why map[string]unavailable) {
 	if s.trouble != nil {
 		a.Missing(m, recording.StatusFailed, s.trouble.Error(), "")
@@ -502,7 +506,7 @@ func (s *source) addLeftOut(why map[string]unavailable, totals map[perfevent.Eve
 	}
 }
 
-// appendReasons says each thing once, as it does not change and is long.
+// appendReasons appends each reason once, because it does not change and is long.
 func (s *source) appendReasons(a *recording.Appender, why map[string]unavailable) {
 	a.None(metric.PerfUnavailable)
 	for event, u := range why {

@@ -8,24 +8,25 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
-// A session has a list of functions that say where it is, should an error occur: error_context_stack, the innermost
-// first (struct ErrorContextCallback of src/include/utils/elog.h). The argument of PL/pgSQL's is a PLpgSQL_execstate,
-// which begins with the address of the PLpgSQL_function, which has the address of its signature: at first until 17,
-// behind its CachedFunction since (src/pl/plpgsql/src/plpgsql.h). So it is looked for.
+// A session has a list of callbacks that say where it is if an error occurs: error_context_stack, the innermost first
+// (struct ErrorContextCallback of src/include/utils/elog.h). The argument of PL/pgSQL's callback is a
+// PLpgSQL_execstate. It begins with the address of the PLpgSQL_function, and that one has the address of its
+// signature: at its beginning until 17, behind its CachedFunction since (src/pl/plpgsql/src/plpgsql.h). So it is
+// searched for.
 const (
 	callbackNext, callbackArgument, callbackSize = 0, 16, 24
-	// functionHead is what is searched: a CachedFunction has 48 bytes.
+	// functionHead is how much is searched: a CachedFunction has 48 bytes.
 	functionHead = 64
-	// maxCallbacks are two for each of eight functions, one of which calls the other: its own, and its statement's.
+	// maxCallbacks is two for each of eight nested functions: the function's own and its statement's.
 	maxCallbacks = 16
 	maxSignature = 128
 )
 
-// signature is one: a name, with the types of its arguments in brackets.
+// signature matches a signature: a name, with the types of its arguments in brackets.
 var signature = regexp.MustCompile(`^[^()]+\([^()]*\)$`)
 
-// functionOf gives the signature of the innermost function of PL/pgSQL that a session is in: "audit_row()"; "" where it
-// is in none.
+// functionOf returns the signature of the innermost function of PL/pgSQL that a session is in: "audit_row()"; "" if
+// it is in none.
 func (s *server) functionOf(read memory.Reader) string {
 	if s.errorStack == 0 {
 		return ""
@@ -44,7 +45,7 @@ func (s *server) functionOf(read memory.Reader) string {
 	return ""
 }
 
-// signatureOf gives the signature of the function that a PLpgSQL_execstate is of; "" where something else lies there.
+// signatureOf returns the signature of a PLpgSQL_execstate's function; "" if something else lies there.
 func signatureOf(read memory.Reader, state uint64) string {
 	if !isAddress(state) {
 		return ""
@@ -67,7 +68,7 @@ func signatureOf(read memory.Reader, state uint64) string {
 	return ""
 }
 
-// addFunction counts the time of a statement to the function that it is in.
+// addFunction adds the time of a statement to the function that it is in.
 func (s *source) addFunction(of *server, g *glance, d time.Duration) {
 	if name := of.functionOf(g.read); name != "" {
 		addBounded(s.functions, [2]string{strconv.Itoa(of.pid), name}, d)

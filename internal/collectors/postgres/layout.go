@@ -2,10 +2,10 @@ package postgres
 
 import "encoding/binary"
 
-// What a session says of itself lies in a struct PgBackendStatus in shared memory (src/include/utils/backend_status.h),
-// to which the symbol MyBEEntry leads in each process. It is the same from 14 to 18.
+// A session describes itself in a struct PgBackendStatus in shared memory (src/include/utils/backend_status.h). In
+// each process the symbol MyBEEntry leads to it. It is the same from 14 to 18.
 const (
-	statusCount    = 0 // changes while it is written, when it is odd
+	statusCount    = 0 // changes with each write, and is odd during one
 	statusXact     = 24
 	statusBegan    = 32 // when its statement did
 	statusDatabase = 48
@@ -15,8 +15,8 @@ const (
 	statusSize     = 256
 )
 
-// States of a session, as pg_stat_activity calls them. A state that is "" says that the server keeps none
-// (track_activities), or that the session only starts.
+// States of a session, as pg_stat_activity calls them. The state "" says that the server keeps none
+// (track_activities), or that the session is still starting.
 const (
 	active     = "active"
 	idle       = "idle"
@@ -24,7 +24,7 @@ const (
 	inXactFail = "idle in transaction (aborted)"
 )
 
-// statesOf14 are those of enum BackendState until 17; in 18 there is one more, a session that starts.
+// statesOf14 returns the states of enum BackendState until 17; 18 has one more, for a session that starts.
 func statesOf14() []string { return []string{"", idle, active, inXact, active, inXactFail, ""} }
 
 func statesOf18() []string { return append([]string{""}, statesOf14()...) }
@@ -53,25 +53,25 @@ const (
 	requestSize   = 48
 )
 
-// What a session waits for stands in its struct PGPROC (src/include/storage/proc.h), to which MyProc leads: the
-// address of the LOCK, that of its own request, and the mode. Where, differs by version, before the 256th byte in all;
-// a request says whose it is and for which lock, so that the place is found by that.
+// A session's struct PGPROC (src/include/storage/proc.h), to which MyProc leads, has what it waits for: the address
+// of the LOCK, the address of its own request, and the mode. The place differs by version, and is before the 256th
+// byte in all. It is found by the request, which says whose it is and for which lock.
 const (
 	procSize  = 256
 	waitFirst = 64 // behind the links and the latch
 	waitSize  = 20
 )
 
-// kinds name locks by enum LockTagType. Who waits for a row waits for the transaction that changed it last, and those
-// behind it for the tuple.
+// kinds names locks by enum LockTagType. A session that waits for a row waits for the transaction that changed it
+// last, and the sessions behind it wait for the tuple.
 var kinds = [...]string{
 	"table", "table's end", "database", "page", "row", "row", "transaction", "row", "object", "advisory", "advisory",
 	"transaction",
 }
 
-// waitType names the upper byte of a wait event, as of pg_stat_activity (src/include/utils/wait_event.h): the same from
-// 14 to 18. Which event it is, is numbered anew in each version. Locks are told by the lock manager, and who has no
-// work is in no statement.
+// waitType names the type of a wait event, its upper byte, as pg_stat_activity does (src/include/utils/wait_event.h).
+// The types are the same from 14 to 18; the events are numbered anew in each version. Locks come from the lock
+// manager, and a session without work is in no statement.
 func waitType(event uint32) string {
 	switch event >> 24 {
 	case 1:
@@ -105,7 +105,7 @@ var conflicts = [...]uint32{
 	8: 1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8,
 }
 
-// otherKind is a kind of lock that came later.
+// otherKind is a kind of lock that was added later.
 const otherKind = "other"
 
 func word(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }

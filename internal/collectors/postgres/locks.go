@@ -12,10 +12,10 @@ type wait struct {
 	mode          uint32
 }
 
-// A server is one of PostgreSQL's: the postmaster and its processes, which are forks of it, so that all have the
-// symbols and the shared memory at the same addresses.
+// A server is a PostgreSQL server: the postmaster and its processes. They are forks of it, so all have the symbols
+// and the shared memory at the same addresses.
 type server struct {
-	pid              int // of the postmaster; of a session where that is the target
+	pid              int // of the postmaster; of a session if that is the target
 	version          string
 	states           []string // by their number
 	myProc, myStatus uint64
@@ -24,11 +24,11 @@ type server struct {
 	event            uint64 // of my_wait_event_info; 0 where the symbol is missing
 	errorStack       uint64 // of error_context_stack; 0 where the symbol is missing
 	is18             bool   // 18 or newer
-	// waitAt is where in a PGPROC its wait stands; 0 while no session has been seen to wait.
+	// waitAt is where the wait is in a PGPROC; 0 until a session has been seen to wait.
 	waitAt int
 }
 
-// waitOf reads what the session with a PGPROC waits for; ok is false where it waits for no lock.
+// waitOf reads what the session with a PGPROC waits for; ok is false if it waits for no lock.
 func (s *server) waitOf(read memory.Reader, proc uint64) (w wait, ok bool, err error) {
 	var b [procSize]byte
 	if err := read(proc, b[:]); err != nil {
@@ -52,19 +52,20 @@ func (s *server) waitOf(read memory.Reader, proc uint64) (w wait, ok bool, err e
 	return wait{}, false, nil
 }
 
-// isAddress tells what may be the address of a structure: of user space, and a multiple of eight.
+// isAddress reports whether a number may be the address of a structure: in user space, and a multiple of eight.
 func isAddress(a uint64) bool { return a >= 1<<16 && a < 1<<56 && a%8 == 0 }
 
-// A request is one of a session for a lock.
+// A request is a session's request for a lock.
 type request struct {
 	proc, leader uint64
 	held         uint32 // modes, as bits
 }
 
-// maxRequests bounds those that are read of one lock: a server has some thousand sessions at most.
+// maxRequests bounds the requests that are read of one lock: a server has some thousand sessions at most.
 const maxRequests = 2000
 
-// A lock is what one pass read of one: its kind, and who has or wants it; none where that changed meanwhile.
+// A lock is what one pass read of a lock: its kind, and the requests of those who have or want it; none if these
+// changed meanwhile.
 type lock struct {
 	kind     string
 	requests []request
@@ -106,7 +107,7 @@ type scene struct {
 	locks map[uint64]lock
 }
 
-// lockOf gives the lock that a session waits for.
+// lockOf returns the lock that a session waits for.
 func (s *scene) lockOf(w *wait) lock {
 	l, ok := s.locks[w.lock]
 	if !ok {
@@ -116,8 +117,9 @@ func (s *scene) lockOf(w *wait) lock {
 	return l
 }
 
-// blocker gives the session that keeps a waiting one from its lock: one that has it in a mode that excludes the one
-// that is wanted, else one that wants it so and was there before. A member of the same parallel query keeps nobody.
+// blocker returns the session that keeps a waiting one from its lock: one that has it in a conflicting mode, else one
+// that wants it in a conflicting mode and was there before. Members of the same parallel query do not block each
+// other.
 func (s *scene) blocker(proc uint64) (uint64, bool) {
 	w := s.waits[proc]
 	list := s.lockOf(w).requests
@@ -140,11 +142,11 @@ func (s *scene) blocker(proc uint64) (uint64, bool) {
 	return 0, false
 }
 
-// maxChain bounds the sessions of which each waits for the next: PostgreSQL itself ends a ring after a second.
+// maxChain bounds a chain of sessions, each waiting for the next: PostgreSQL itself ends a ring after a second.
 const maxChain = 64
 
-// root follows a wait to the session that waits for no lock itself, and gives the one that waits for it directly, too;
-// ok is false where the chain does not end at one.
+// root follows a wait to the session that waits for no lock itself. It also returns the session that waits directly
+// for that one; ok is false if the chain does not end at such a session.
 func (s *scene) root(proc uint64) (root, first uint64, ok bool) {
 	first = proc
 	for range maxChain {
@@ -160,15 +162,16 @@ func (s *scene) root(proc uint64) (root, first uint64, ok bool) {
 	return 0, 0, false
 }
 
-// behind is what a session waits for, behind whom, and who is the first in line; both are nil where it is not known.
+// behind is what a session waits for, which session holds it, and which is the first in line; these are nil if they
+// are not known.
 type behind struct {
 	kind          string
 	holder, first *glance
 }
 
-// stuck gives the sessions that wait for a lock, by the addresses of their PGPROCs. A lock that is kept for a
-// millisecond changes hands while its list is read. Who waits for a session that cannot be told is looked at again
-// then, with all the others that wait: where it has gone on meanwhile, it no longer waits.
+// stuck returns the sessions that wait for a lock, by the addresses of their PGPROCs. A lock that is held for a
+// millisecond changes hands while its list is read. If the session at the end of a wait is not known, stuck looks at
+// the waiting session again, and at all others that wait: one that has gone on meanwhile no longer waits.
 func (s *server) stuck(glances []glance) map[uint64]behind {
 	out := map[uint64]behind{}
 	byProc := map[uint64]*glance{}

@@ -16,24 +16,25 @@ import (
 const (
 	// dumpTime bounds a look at the sockets of a namespace: 100,000 take 50 ms.
 	dumpTime = 200 * time.Millisecond
-	// maxDescriptors bounds the search for whose they are: a link takes 1 µs, and a session has some twenty.
+	// maxDescriptors bounds the search for their owners: a link takes 1 µs, and a session has some twenty.
 	maxDescriptors = 20_000
-	// maxConnections bounds those of one namespace that are looked at: 100 bytes each.
+	// maxConnections bounds the connections of one namespace that are looked at: 100 bytes each.
 	maxConnections = 20_000
-	// peersPause is how many times as long as a search the pause after it is, at least, so that searches take less
-	// than a hundredth of a CPU; and leastPause what it is in any case: few clients connect more than once a second.
+	// peersPause is the shortest pause after a search, as a multiple of the search's time, so that searches take less
+	// than a hundredth of a CPU. leastPause is the shortest pause in any case: few clients connect more than once a
+	// second.
 	peersPause, leastPause = 100, time.Second
 )
 
-// A connection is one of TCP. Seen from its other end it has the same two addresses.
+// A connection is a TCP connection. Seen from its other end it has the same two addresses.
 type connection struct{ client, server netip.AddrPort }
 
 func (c connection) reversed() connection { return connection{client: c.server, server: c.client} }
 
-// peers are the sessions of servers outside of the target, on this host, which serve it: the other ends of its
+// peers are the sessions of servers on this host, outside of the target, that serve it: the other ends of its
 // connections, in whichever network namespace they are.
 type peers struct {
-	none    bool // the target had none at first, and is not asked again
+	none    bool // the target had none at first, and there is no further search
 	serving map[int]bool
 	clients map[int]connection // of each session that ever served it
 	servers map[int]host.Process
@@ -52,8 +53,8 @@ func (p *peers) members(ctx context.Context, h *host.Host, target []host.Process
 	return p.servers
 }
 
-// find looks for the other ends among all processes that may be a server's. Without any it costs a listing of the
-// host's processes.
+// find looks for the other ends among all processes that may be a server's. If there are none, it costs a listing of
+// the host's processes.
 func (p *peers) find(ctx context.Context, h *host.Host, target []host.Process) {
 	all, err := h.Members(ctx, host.Target{Kind: host.KindHost})
 	if err != nil {
@@ -85,7 +86,8 @@ func (p *peers) find(ctx context.Context, h *host.Host, target []host.Process) {
 	p.servers = serversOf(all, p.serving)
 }
 
-// serversOf gives the processes of the servers of some sessions: who keeps these from a lock is another session.
+// serversOf returns all processes of the servers that have these sessions: what keeps a session from a lock is
+// another session.
 func serversOf(all []host.Process, sessions map[int]bool) map[int]host.Process {
 	first := map[int]bool{}
 	for _, m := range all {
@@ -102,7 +104,7 @@ func serversOf(all []host.Process, sessions map[int]bool) map[int]host.Process {
 	return out
 }
 
-// networks puts processes together by their network namespace, of each as many as are in it.
+// networks groups processes by their network namespace.
 func networks(h *host.Host, list []host.Process) (out [][]int) {
 	at := map[uint64]int{}
 	for _, m := range list {
@@ -118,8 +120,8 @@ func networks(h *host.Host, list []host.Process) (out [][]int) {
 	return out
 }
 
-// connectionsOf finds the established connections of processes, as far as they are wanted, and which of them has one.
-// Whoever that is counts as the server.
+// connectionsOf finds the wanted established connections of processes, and which process has each. That process
+// counts as the server.
 func connectionsOf(
 	ctx context.Context, h *host.Host, list []host.Process, wanted func(*connection) bool,
 ) map[connection]int {
@@ -141,7 +143,7 @@ func connectionsOf(
 	return out
 }
 
-// sockets lists the established ones of a process's network namespace, by inode. Of a process that ends there are none.
+// sockets lists the established connections in a process's network namespace, by inode; none if the process ends.
 func sockets(ctx context.Context, h *host.Host, pid int, wanted func(*connection) bool) map[uint64]connection {
 	out := map[uint64]connection{}
 	_ = h.InNetNS(pid, func() error {

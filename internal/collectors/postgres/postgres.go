@@ -1,8 +1,8 @@
 // Package postgres samples what the sessions of a PostgreSQL server do, and which of them keeps the others from a lock.
 //
-// It reads the server's shared memory with process_vm_readv(2): nobody logs in, so that it needs no password, takes no
-// connection and trusts no server; nothing is attached, stopped or written. Whoever owns the server owns what is read,
-// so all of it is read within bounds, and of statements only their fingerprints are kept.
+// It reads the server's shared memory with process_vm_readv(2): it does not log in, so it needs no password, takes no
+// connection and trusts no server; nothing is attached, stopped or written. The owner of the server controls what is
+// read, so all of it is read within bounds. Only the fingerprints of statements are kept.
 package postgres
 
 import (
@@ -26,18 +26,18 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// pace: a pass takes 80 µs a process (78 passes of 9 and 43 of 20 in windows of 6 s, on a CPU of 2.5 GHz); waits that
-// are worth a word are longer than a twentieth of a second.
+// pace: a pass takes 80 µs per process (78 passes of 9 and 43 of 20 in windows of 6 s, on a CPU of 2.5 GHz); waits
+// that are worth reporting are longer than a twentieth of a second.
 var pace = collect.Passes{Share: 0.01, Least: 50 * time.Millisecond, Longest: 2 * time.Second}
 
 const (
-	// maxSessions bounds the processes that are looked at in a pass, and maxServers the servers.
+	// maxSessions bounds the processes that a pass looks at, and maxServers the servers.
 	maxSessions, maxServers = 1000, 16
-	// maxSeries bounds the series of waits, but for some that sum up the rest: see bounded. maxWaits bounds those that
-	// are kept meanwhile, of some 500 bytes each: of a server that has a new statement at each pass.
+	// maxSeries bounds the series of waits, except for some that sum up the rest: see bounded. maxWaits bounds the
+	// waits that are kept meanwhile, some 500 bytes each, for a server that has a new statement at each pass.
 	maxSeries, maxWaits = 200, 20_000
 	// maxOpening bounds the CPU time for the files of processes that may be a server's: each takes some milliseconds,
-	// one that is made for it half a second.
+	// a file crafted for it half a second.
 	maxOpening = time.Second
 )
 
@@ -63,13 +63,13 @@ func Collectors() []collect.Collector {
 	}}
 }
 
-// processKey names a process for good: its id may be given to another after it has ended.
+// processKey identifies a process for good: after it has ended, another process may get its pid.
 type processKey struct {
 	pid   int
 	start uint64
 }
 
-// waitKey is a series of waits: its labels.
+// waitKey holds the labels of a series of waits.
 type waitKey struct {
 	pid, holder                         string
 	kind, state, statement, byStatement string
@@ -86,21 +86,21 @@ type source struct {
 	watch      *collect.Watch
 	servers    map[int]*server // by the pid of the first process
 	sessions   map[processKey]*session
-	peers      peers               // read where the target is no server itself
-	far        bool                // it is none
-	none       map[processKey]bool // processes that are none of a server's
-	refused    error               // why one could not be read
+	peers      peers               // read if the target is not a server itself
+	far        bool                // the target is not a server itself
+	none       map[processKey]bool // processes that belong to no server
+	refused    error               // why a process could not be read
 	states     map[[2]string]time.Duration
 	waits      map[waitKey]time.Duration
-	statements map[[2]string]time.Duration // that run, by the server and their fingerprint
-	functions  map[[2]string]time.Duration // that these are in, by the server and their signature
-	events     map[[3]string]time.Duration // in which these wait, by the server, the type and the fingerprint
-	ages       map[int]*age                // of statements, by the server
+	statements map[[2]string]time.Duration // that run, by server and fingerprint
+	functions  map[[2]string]time.Duration // that these are in, by server and signature
+	events     map[[3]string]time.Duration // what these wait for, by server, type and fingerprint
+	ages       map[int]*age                // of statements, by server
 	fronts     map[[2]string]time.Duration // of waits, by the lock's kind and the statement of the first in line
-	openFor    map[string]time.Duration    // how long transactions are, by the pid of a holder
+	openFor    map[string]time.Duration    // how long transactions have been open, by the holder's pid
 	scans      map[scanKey]*scanned
 	passes     int
-	opening    time.Duration // CPU time that it took to look into the files of processes
+	opening    time.Duration // CPU time spent on the files of processes
 	over       int           // processes not looked at in a pass, at most
 	lost       int           // sessions that could not be read in a pass
 }
@@ -138,8 +138,8 @@ func (s *source) find(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// members lists the target's processes that may be a server's, of many some. Where there are none, they are those of
-// the servers on this host that serve it.
+// members lists the target's processes that may be a server's, or some of them if there are many. If there are none,
+// it lists the processes of the servers on this host that serve the target.
 func (s *source) members(ctx context.Context) (map[int]host.Process, error) {
 	list, err := s.env.Host.LateMembers(ctx, s.env.Target)
 	if err != nil {
@@ -204,8 +204,8 @@ func (s *source) look(ctx context.Context, members map[int]host.Process) map[*se
 	return seen
 }
 
-// session finds the session that a process is; nil if it is none. Those of a server are children of its first process,
-// which may have a higher id than they.
+// session returns the session of a process; nil if it has none. A server's sessions are children of its first
+// process, which may have a higher pid than they.
 func (s *source) session(m host.Process, members map[int]host.Process) *session {
 	key := processKey{m.PID, m.StartTime}
 	if x := s.sessions[key]; x != nil || s.none[key] {
@@ -224,7 +224,7 @@ func (s *source) session(m host.Process, members map[int]host.Process) *session 
 	return x
 }
 
-// serverOf gives the server that a process is of: its parent's, or one whose first process it is.
+// serverOf returns the server that a process belongs to: its parent's, or its own if it is a server's first process.
 func (s *source) serverOf(m host.Process, members map[int]host.Process) *server {
 	parent, ok := members[m.PPID]
 	switch {
@@ -236,7 +236,7 @@ func (s *source) serverOf(m host.Process, members map[int]host.Process) *server 
 	return s.session(parent, members).server
 }
 
-// open looks into the first process of a server; nil where it is none.
+// open opens the server with this first process; nil if the process is not one.
 func (s *source) open(pid int) *server {
 	if len(s.servers) >= maxServers || s.opening > maxOpening {
 		return nil
@@ -256,10 +256,10 @@ func (s *source) open(pid int) *server {
 	return found
 }
 
-// add counts the time since each session was last looked at to what it does now.
+// add adds the time since each session was last looked at to what it does now.
 func (s *source) add(of *server, glances []glance) {
 	now := time.Now()
-	stuck := of.stuck(glances) // at once: locks that are kept for a millisecond change hands meanwhile
+	stuck := of.stuck(glances) // right away: locks that are held for a millisecond change hands meanwhile
 	if !s.far {
 		s.addScans(of, glances, stuck, now)
 	}
@@ -286,7 +286,7 @@ func (s *source) add(of *server, glances []glance) {
 	}
 }
 
-// addStatement counts the time of a statement that runs.
+// addStatement adds the time of a running statement.
 func (s *source) addStatement(server int, g *glance, d time.Duration) {
 	if g.fingerprint == "" {
 		return
@@ -312,14 +312,14 @@ func (s *source) addAge(server int, d time.Duration) {
 	s.ages[server].looks++
 }
 
-// addBounded adds to a series, if it is not one too many.
+// addBounded adds to a series, unless it is one too many.
 func addBounded[K comparable](m map[K]time.Duration, key K, d time.Duration) {
 	if _, known := m[key]; known || len(m) < maxSeries {
 		m[key] += d
 	}
 }
 
-// addWait counts a wait; a new one past the bound is counted without pids and statements.
+// addWait adds a wait; a new one past the bound is added without pids and statements.
 func (s *source) addWait(key waitKey, d time.Duration) {
 	if _, known := s.waits[key]; !known && len(s.waits) >= maxWaits {
 		key = waitKey{kind: key.kind, state: key.state}
@@ -327,7 +327,7 @@ func (s *source) addWait(key waitKey, d time.Duration) {
 	s.waits[key] += d
 }
 
-// addFront counts a wait to the statement of the first in line.
+// addFront adds a wait to the statement of the first in line.
 func (s *source) addFront(w *behind, d time.Duration) {
 	if w.first == nil || w.first.fingerprint == "" {
 		return
@@ -338,7 +338,7 @@ func (s *source) addFront(w *behind, d time.Duration) {
 // waiting is the state of a session whose statement waits for a lock.
 const waiting = "waiting"
 
-// keyOf gives the series of a wait.
+// keyOf returns the series of a wait.
 func (s *source) keyOf(g *glance, w *behind, now time.Time) waitKey {
 	key := waitKey{pid: strconv.Itoa(g.pid), kind: w.kind, statement: g.fingerprint}
 	if holder := w.holder; holder != nil {
@@ -386,7 +386,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	return nil
 }
 
-// sampleTimes appends what took how long.
+// sampleTimes appends all times.
 func (s *source) sampleTimes(a *recording.Appender) {
 	for key, d := range s.states {
 		a.Gauge(metric.DatabaseSessionTime, d.Seconds(), key[:]...)
@@ -414,7 +414,7 @@ func (s *source) sampleTimes(a *recording.Appender) {
 	}
 }
 
-// sampleClients tells whom the sessions serve that waited.
+// sampleClients appends the clients of the sessions that waited.
 func (s *source) sampleClients(ctx context.Context, a *recording.Appender) {
 	clients, waited := s.peers.clients, map[string]bool{}
 	for key := range s.waits {
@@ -443,8 +443,9 @@ func (s *source) sampleClients(ctx context.Context, a *recording.Appender) {
 	}
 }
 
-// bounded gives the waits, of many without who waits; of still more the half of them that is longest, and the rest
-// without who holds the lock; and what is beyond that summed up. Statements are few, where sessions come and go.
+// bounded returns the waits. If there are too many, it drops who waits. If there are still too many, it keeps the
+// longest up to half of the bound, and drops who holds the lock from the rest. It sums up what is beyond the bound
+// even then. Sessions come and go, but statements are few.
 func (s *source) bounded() map[waitKey]time.Duration {
 	waits := folded(s.waits, 0, func(key waitKey) waitKey {
 		key.pid = ""
@@ -457,7 +458,7 @@ func (s *source) bounded() map[waitKey]time.Duration {
 	return folded(waits, maxSeries-1, func(key waitKey) waitKey { return waitKey{kind: key.kind, state: key.state} })
 }
 
-// folded gives waits that are too many with fewer labels, but for so many of the longest.
+// folded drops labels from waits that are too many, except from the longest: kept says how many of these.
 func folded(waits map[waitKey]time.Duration, kept int, by func(waitKey) waitKey) map[waitKey]time.Duration {
 	if len(waits) <= maxSeries {
 		return waits
@@ -476,6 +477,6 @@ func folded(waits map[waitKey]time.Duration, kept int, by func(waitKey) waitKey)
 
 // Close ends the passes.
 func (s *source) Close() error {
-	_ = s.watch.Stop() // Sample tells of an error
+	_ = s.watch.Stop() // Sample reports an error
 	return nil
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// The statement that a session runs is a portal (src/include/utils/portal.h), to which ActivePortal leads. Its
-// QueryDesc (src/include/executor/execdesc.h) is allocated in the first block of the portal's memory, also where the
-// portal does not lead to it, as for UPDATE. It is found by what it must agree with: it has the portal's text, and the
-// root of its plan has its state.
+// A session's running statement is a portal (src/include/utils/portal.h), to which ActivePortal leads. Its QueryDesc
+// (src/include/executor/execdesc.h) is allocated in the first block of the portal's memory, even if the portal does
+// not lead to it, as for UPDATE. It is found by what must agree: it has the portal's text, and the root of its plan
+// has its state.
 const (
 	portalContext = 16
-	portalText    = 48 // until 14.4, 15.0, behind it since
+	portalText    = 48 // until 14.4 and 15.0; the next word since then
 	portalSize    = portalText + 16
-	// blockSize is what is searched: the first block of a context of ALLOCSET_SMALL_SIZES.
+	// blockSize is how much is searched: the first block of a context of ALLOCSET_SMALL_SIZES.
 	blockSize = 1 << 10
 	// executorBlock is the first block of a context of ALLOCSET_DEFAULT_SIZES.
 	executorBlock = 8 << 10
-	// contextParent is in a MemoryContextData (src/include/nodes/memnodes.h). maxContexts are six for each of two
-	// functions, one of which calls the other, and some of what the planner keeps.
+	// contextParent is in a MemoryContextData (src/include/nodes/memnodes.h). maxContexts is six for each of two
+	// nested functions, and some that the planner keeps.
 	contextParent, maxContexts = 24, 16
 	queryText                  = 16
 	queryEnd                   = 96 // of what is read here
@@ -40,14 +40,14 @@ const (
 	nodePlan, nodeState   = 8, 16
 	nodeFilter            = 64
 	nodeLeft, nodeRight   = 72, 80
-	nodeRelation          = 200 // of a ScanState; of an AppendState its children
-	nodeScan              = 208 // of a ScanState; of an AppendState their number
+	nodeRelation          = 200 // of a ScanState; the children of an AppendState
+	nodeScan              = 208 // of a ScanState; the number of children of an AppendState
 	nodeSize              = 216
 	planRows, planEnd     = 24, 32
 	maxNodes, maxChildren = 64, 32
 )
 
-// A scan that runs (src/include/access/relscan.h, heapam.h). In 18 the part before the flags is longer.
+// A running scan (src/include/access/relscan.h, heapam.h). In 18 the part before the flags is longer.
 const (
 	scanRelation  = 0
 	scanFlags     = 44
@@ -58,7 +58,7 @@ const (
 	sequential    = 1 // SO_TYPE_SEQSCAN
 )
 
-// A relation in a session's cache leads to its row of pg_class, and has its number behind (src/include/utils/rel.h,
+// A relation in a session's cache leads to its row of pg_class, with its number behind (src/include/utils/rel.h,
 // src/include/catalog/pg_class.h).
 const (
 	relationSize = 128
@@ -70,15 +70,15 @@ const (
 	classPages   = 96
 	classRows    = 100
 	classSize    = 104
-	heap         = 2 // HEAP_TABLE_AM_OID: of other methods the scan is another structure
+	heap         = 2 // HEAP_TABLE_AM_OID: other methods have another structure for scans
 )
 
-// A scan is one of a whole table, by a statement that runs.
+// A scan is a scan of a whole table by a running statement.
 type scan struct {
 	table string
 	pages uint32 // of the table
-	// kept is what part of the rows passes its filter by the planner's estimate: 1 without one, negative where the
-	// table's number of rows is not known.
+	// kept is the part of the rows that passes its filter, by the planner's estimate: 1 without a filter, negative if
+	// the table's number of rows is not known.
 	kept float64
 }
 
@@ -101,10 +101,10 @@ func (s *server) scanOf(read memory.Reader) (found scan, ok, running bool) {
 	return found, ok, true
 }
 
-// scanInside finds the scan of a statement inside of a function, to which no portal leads. What a plan computes for a
-// row lies in a context of its own, below that of the executor's state, in which the nodes of the plan lie, too
-// (CreateExecutorState, CreateExprContext in execUtils.c). So it is looked for upwards from the current context: the
-// innermost statement comes first.
+// scanInside finds the scan of a statement inside a function, to which no portal leads. A plan computes a row in a
+// context of its own. This is below the context of the executor's state, which also holds the nodes of the plan
+// (CreateExecutorState, CreateExprContext in execUtils.c). So scanInside searches upwards from the current context:
+// the innermost statement comes first.
 func (s *server) scanInside(read memory.Reader) (found scan, ok bool) {
 	if s.memory == 0 {
 		return scan{}, false
@@ -122,8 +122,8 @@ func (s *server) scanInside(read memory.Reader) (found scan, ok bool) {
 	return scan{}, false
 }
 
-// scanBelow looks for a scan that is under way in the first block of an executor's context: among nodes whose state is
-// in that block, too, of which it is the first thing. Of several it gives that of the largest table.
+// scanBelow looks for a running scan in the first block of an executor's context, among the nodes whose state is in
+// that block, too: the state is the first thing in it. Of several scans it returns the one of the largest table.
 func (s *server) scanBelow(read memory.Reader, context uint64) (found scan, ok bool) {
 	var block [executorBlock]byte
 	if read(context, block[:]) != nil {
@@ -143,7 +143,7 @@ func (s *server) scanBelow(read memory.Reader, context uint64) (found scan, ok b
 	return found, ok
 }
 
-// planOf gives the root of the plan that a portal runs, and the executor's state.
+// planOf returns the root of the plan that a portal runs, and the executor's state.
 func planOf(read memory.Reader, at uint64) (plan, state uint64, ok bool) {
 	var portal [portalSize]byte
 	if read(at, portal[:]) != nil {
@@ -170,7 +170,7 @@ func planOf(read memory.Reader, at uint64) (plan, state uint64, ok bool) {
 	return 0, 0, false
 }
 
-// scanIn looks for a sequential scan that is under way in a plan; of several it gives that of the largest table.
+// scanIn looks for a running sequential scan in a plan; of several it returns the one of the largest table.
 func (s *server) scanIn(read memory.Reader, root, state uint64) (found scan, ok bool) {
 	list, seen := []uint64{root}, 0
 	for ; len(list) > 0 && seen < maxNodes; seen++ {
@@ -189,7 +189,7 @@ func (s *server) scanIn(read memory.Reader, root, state uint64) (found scan, ok 
 	return found, ok
 }
 
-// children are those of a node that has many, as the partitions of a table; none where it is another node.
+// children returns the children of a node that has many, such as the partitions of a table; none for another node.
 func children(read memory.Reader, node []byte, state uint64) (out []uint64) {
 	list, n := word(node, nodeRelation), int(half(node, nodeScan))
 	if !isAddress(list) || n < 1 || n > maxChildren {
@@ -208,7 +208,7 @@ func children(read memory.Reader, node []byte, state uint64) (out []uint64) {
 	return out
 }
 
-// scanAt reads the scan of a node; ok is false where it has none, one by an index, or one that is over.
+// scanAt reads the scan of a node; ok is false if it has none, one by an index, or one that is over.
 func (s *server) scanAt(read memory.Reader, node []byte) (out scan, ok bool) {
 	relation, at := word(node, nodeRelation), word(node, nodeScan)
 	var b [scanSize]byte
@@ -250,8 +250,8 @@ func classOf(read memory.Reader, relation uint64) (class [classSize]byte, ok boo
 	return class, false
 }
 
-// rowsOf is how many rows a table has by the planner's reckoning: as dense as ANALYZE or VACUUM found it, over all of
-// its present pages. It is 0 where they were not there yet.
+// rowsOf returns how many rows a table has by the planner's estimate: the density that ANALYZE or VACUUM found, over
+// all of its present pages. It is 0 if neither has run yet.
 func rowsOf(class []byte, pages uint32) float64 {
 	then, rows := half(class, classPages), float64(math.Float32frombits(half(class, classRows)))
 	if then == 0 || !(rows > 0) {
@@ -260,7 +260,7 @@ func rowsOf(class []byte, pages uint32) float64 {
 	return rows / float64(then) * float64(pages)
 }
 
-// nameIn gives a name that ends at a zero byte; none where it is no text.
+// nameIn returns a name that ends at a zero byte; "" if it is not text.
 func nameIn(b []byte) string {
 	b, _, ends := bytes.Cut(b, []byte{0})
 	if text := string(b); ends && utf8.ValidString(text) && !strings.ContainsFunc(text, isNotGraphic) {
@@ -271,7 +271,7 @@ func nameIn(b []byte) string {
 
 func isNotGraphic(r rune) bool { return !unicode.IsGraphic(r) }
 
-// kept gives what part of a table's rows the planner expects a node to give.
+// kept returns the part of a table's rows that the planner expects a node to return.
 func kept(read memory.Reader, node []byte, rows float64) float64 {
 	if word(node, nodeFilter) == 0 {
 		return 1
@@ -288,7 +288,7 @@ func kept(read memory.Reader, node []byte, rows float64) float64 {
 	return min(part, 1)
 }
 
-// scanKey is a series of scans: its labels.
+// scanKey holds the labels of a series of scans.
 type scanKey struct{ pid, table, statement string }
 
 // scanned is what was seen of the scans of one series.
@@ -298,7 +298,7 @@ type scanned struct {
 	kept  float64
 }
 
-// addScans counts the time since each session was last looked at to the scan that it is in. The workers of a parallel
+// addScans adds the time since each session was last looked at to the scan that it is in. The workers of a parallel
 // query have no portal; they have the text of its statement.
 func (s *source) addScans(of *server, glances []glance, stuck map[uint64]behind, now time.Time) {
 	leaders := map[string]*scanned{}
@@ -328,7 +328,7 @@ func (s *source) addScans(of *server, glances []glance, stuck map[uint64]behind,
 	}
 }
 
-// scansOf gives the series of a key; nil where there are too many.
+// scansOf returns the series of a key; nil if there are too many.
 func (s *source) scansOf(key scanKey) *scanned {
 	d := s.scans[key]
 	if d == nil && len(s.scans) < maxSeries {

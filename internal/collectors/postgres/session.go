@@ -9,12 +9,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/memory"
 )
 
-// programs are the names that the server's program has: Debian's and its own, until 9 and of EDB.
+// programs returns the names of the server's program: in Debian and upstream, until 9, and in EDB.
 func programs() []string { return []string{"postgres", "postmaster", "edb-postgres"} }
 
 func isProgram(name string) bool { return slices.Contains(programs(), name) }
 
-// errNone says that a process is none of a server's.
+// errNone says that a process belongs to no server.
 var errNone = errors.New("it is no server of PostgreSQL")
 
 // errOld says why a server is not read.
@@ -56,7 +56,7 @@ type session struct {
 	server *server
 	read   memory.Reader
 	last   time.Time // when it was last looked at
-	// Of its last statement, which is read again when the count has changed.
+	// About its last statement, which is read again when the count has changed.
 	count       uint32
 	fingerprint string
 }
@@ -69,16 +69,16 @@ type glance struct {
 	state  string
 	xact   time.Time // when its transaction began; zero outside of one
 	began  time.Time // when its last statement began; zero without one
-	waits  string    // what its statement waits for, as of waitType; "" for nothing, or where that is not known
+	waits  string    // what its statement waits for, as waitType names it; "" for nothing, or if not known
 }
 
 // errChanged says that a session changed what was read of it.
 var errChanged = errors.New("it changed while it was read")
 
-// tries is how often a status is read that changes meanwhile.
+// tries is how often a status is read if it changes meanwhile.
 const tries = 3
 
-// glance reads the status of a session; the one of a process without a PGPROC, the postmaster's, is zero.
+// glance reads the status of a session; the glance of a process without a PGPROC, the postmaster, is zero.
 func (s *session) glance() (g glance, err error) {
 	g.session = s
 	if g.proc, err = s.read.Word(s.server.myProc); err != nil || g.proc == 0 {
@@ -99,7 +99,7 @@ func (s *session) glance() (g glance, err error) {
 	return g, err
 }
 
-// waitsFor reads what the session waits for; "" where that cannot be read, since nothing else depends on it.
+// waitsFor reads what the session waits for; "" if that cannot be read, since nothing else depends on it.
 func (s *session) waitsFor() string {
 	at, err := s.read.Word(s.server.event)
 	var event [4]byte
@@ -141,7 +141,7 @@ func (s *session) readStatus(at uint64, g *glance) error {
 	return nil
 }
 
-// timeAt reads a time of the server; it is zero where there is none.
+// timeAt reads a time of the server; it is zero if there is none.
 func timeAt(b []byte, at int) time.Time {
 	micros := int64(word(b, at))
 	if micros <= 0 {
@@ -150,13 +150,13 @@ func timeAt(b []byte, at int) time.Time {
 	return epoch.Add(time.Duration(min(micros, maxMicros)) * time.Microsecond)
 }
 
-// epoch is where the server's times begin (src/include/datatype/timestamp.h), in microseconds; maxMicros is what a
-// time.Duration holds of these.
+// epoch is where the server's times begin (src/include/datatype/timestamp.h), in microseconds; maxMicros is how many
+// of these a time.Duration holds.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const maxMicros = int64((1<<63 - 1) / time.Microsecond)
 
-// text reads a statement and gives its fingerprint. It is read in pieces that do not go beyond a page, because nothing
+// text reads a statement and returns its fingerprint. It reads pieces that do not go beyond a page, because nothing
 // says how long the memory behind it is.
 func (s *session) text(at uint64) (string, error) {
 	if !isAddressOfText(at) {
@@ -180,5 +180,5 @@ func (s *session) text(at uint64) (string, error) {
 	return fingerprint(string(all[:])), nil
 }
 
-// isAddressOfText tells what may be the address of a byte of user space.
+// isAddressOfText reports whether a number may be the address of a byte in user space.
 func isAddressOfText(a uint64) bool { return isAddress(a &^ 7) }

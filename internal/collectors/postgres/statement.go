@@ -14,9 +14,9 @@ const (
 	maxFingerprint = 160
 )
 
-// fingerprint gives a statement without its literals, comments and line breaks, so that two that differ in values alone
-// are the same and no value gets into a recording. It ends where the text cannot be told from a literal for sure. The
-// rules are those of src/backend/parser/scan.l.
+// fingerprint returns a statement without its literals, comments and line breaks, so that two statements that differ
+// only in values are the same and no value gets into a recording. It ends where the text can no longer be told from a
+// literal for sure. The rules are those of src/backend/parser/scan.l.
 func fingerprint(text string) string {
 	l := lexer{in: text}
 	for l.in != "" && l.out.Len() <= maxFingerprint && l.token() {
@@ -43,7 +43,7 @@ type lexer struct {
 	gap bool // there was space since the last token
 }
 
-// token takes one token; more is false where nothing behind it can be told from a literal.
+// token takes one token; more is false if nothing behind it can be told from a literal.
 func (l *lexer) token() (more bool) {
 	r, size := utf8.DecodeRuneInString(l.in)
 	switch {
@@ -123,8 +123,8 @@ func (l *lexer) comment() {
 	l.gap = true
 }
 
-// quoted takes a literal in single quotes. Whether a backslash before a quote escapes it in one without E depends on a
-// setting (standard_conforming_strings), so that nobody knows where such a literal ends.
+// quoted takes a literal in single quotes. In a literal without E, a setting (standard_conforming_strings) decides
+// whether a backslash escapes a quote, so the end of such a literal is not known.
 func (l *lexer) quoted(escapes bool) (more bool) {
 	l.literal()
 	for i := 1; i < len(l.in); i++ {
@@ -166,12 +166,12 @@ func (l *lexer) dollar() (more bool) {
 	case end < 0 || l.in[1+end] != '$':
 		l.in = l.in[1:]
 		if l.in != "" && !isDigit(rune(l.in[0])) {
-			return false // no SQL
+			return false // not SQL
 		}
 		l.number()
 		return true
 	case end > 0 && isDigit(rune(l.in[1])):
-		return false // $1$ is none either
+		return false // $1$ is not SQL either
 	}
 	tag := l.in[:end+2]
 	l.literal()

@@ -43,8 +43,8 @@ func sampleCPU(h *host.Host, fs procfs.FS, a *recording.Appender) error {
 	if err != nil {
 		return err
 	}
-	// At once, as the other collectors begin at the same tick: where CPUs are short, their threads are in the queues
-	// too.
+	// Count first: the other collectors start at the same tick, and if CPUs are short, their threads are in the
+	// queues too.
 	running := max(1, int(st.ProcessesRunning)-otherThreads(h))
 	for id, c := range st.CPU {
 		appendCPU(a, strconv.FormatInt(id, 10), c)
@@ -62,8 +62,8 @@ func sampleCPU(h *host.Host, fs procfs.FS, a *recording.Appender) error {
 	return nil
 }
 
-// otherThreads is how many threads of this process want a CPU beside the one that reads. A /proc that is not this
-// host's has none.
+// otherThreads returns how many threads of this process want a CPU, besides the one that reads. A /proc that is not
+// this host's has none.
 func otherThreads(h *host.Host) int {
 	pid := os.Getpid()
 	entries, err := os.ReadDir(h.Proc + "/" + strconv.Itoa(pid) + "/task")

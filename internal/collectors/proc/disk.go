@@ -57,8 +57,8 @@ func sampleDisks(fs blockdevice.FS, sys string, a *recording.Appender) error {
 	return nil
 }
 
-// wholeDisk tells disks from partitions, whose numbers are in their disk's already: only disks are directories of
-// /sys/block.
+// wholeDisk reports whether a device is a disk and not a partition, whose numbers are included in its disk's: only
+// disks are directories of /sys/block.
 func wholeDisk(sys, name string) bool {
 	_, err := os.Stat(filepath.Join(sys, "block", name))
 	return err == nil

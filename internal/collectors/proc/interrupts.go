@@ -65,8 +65,8 @@ func (s *interruptSource) Sample(_ context.Context, a *recording.Appender) error
 // Close has nothing to do.
 func (s *interruptSource) Close() error { return nil }
 
-// affinity reads where the lines of devices go. effective_affinity_list exists since kernel 4.15; before,
-// smp_affinity_list is what was asked for.
+// affinity reads where the lines of devices go. effective_affinity_list exists since kernel 4.15; older kernels only
+// have smp_affinity_list, the affinity that was asked for.
 func (s *interruptSource) affinity(a *recording.Appender, lines []interruptLine) {
 	told := 0
 	for _, l := range lines {
@@ -149,10 +149,10 @@ func parseInterruptLine(text string, cpus []string) (interruptLine, error) {
 	return l, nil
 }
 
-// deviceOf takes off what stands before the names of the devices (kernel/irq/proc.c show_interrupts): the chip, then
-// the hardware number with the handler ("IO-APIC 2-edge timer", Xen has "xen-dyn -event eth0") and on arm64 the trigger
-// ("GICv3 27 Level arch_timer"). Before kernel 3.19 x86 has chip and handler in one word ("PCI-MSI-edge eth0"). A line
-// without a device gives "".
+// deviceOf cuts off what precedes the names of the devices (kernel/irq/proc.c show_interrupts): the chip, then the
+// hardware number with the handler ("IO-APIC 2-edge timer", Xen has "xen-dyn -event eth0") and on arm64 the trigger
+// ("GICv3 27 Level arch_timer"). Before kernel 3.19 x86 has chip and handler in one word ("PCI-MSI-edge eth0"). It
+// returns "" for a line without a device.
 func deviceOf(fields []string) string {
 	switch {
 	case len(fields) > 1 && (fields[1][0] == '-' || fields[1][0] >= '0' && fields[1][0] <= '9'):

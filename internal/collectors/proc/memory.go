@@ -88,7 +88,7 @@ type vmstatField struct {
 	metric *metric.Counter
 }
 
-// vmstatFields are the fields of /proc/vmstat (mm/vmstat.c) that the rules read as they are.
+// vmstatFields lists the fields of /proc/vmstat (mm/vmstat.c) that the rules read as they are.
 func vmstatFields() []vmstatField {
 	return []vmstatField{
 		{"pgfault", metric.MinorFaults},
@@ -113,8 +113,8 @@ func appendVMStat(a *recording.Appender, v map[string]uint64) {
 	}
 }
 
-// sumZones gives the field, or the sum of its fields per memory zone: allocstall has one for each since kernel 4.8,
-// pgscan_direct and pgsteal_direct had before (include/linux/vm_event_item.h).
+// sumZones returns the field, or the sum of its fields per memory zone: allocstall has one for each since kernel 4.8,
+// pgscan_direct and pgsteal_direct had one before that (include/linux/vm_event_item.h).
 func sumZones(v map[string]uint64, name string) (sum uint64, found bool) {
 	if n, ok := v[name]; ok {
 		return n, true
@@ -126,7 +126,7 @@ func sumZones(v map[string]uint64, name string) (sum uint64, found bool) {
 	return sum, found
 }
 
-// parseVMStat reads /proc/vmstat: a name and a number a line.
+// parseVMStat reads /proc/vmstat: a name and a number per line.
 func parseVMStat(r io.Reader) (map[string]uint64, error) {
 	out := map[string]uint64{}
 	sc := bufio.NewScanner(r)

@@ -1,7 +1,7 @@
-// Package proc collects what the kernel tells of the whole host in /proc and /sys: CPU time, interrupts, pressure,
+// Package proc collects what the kernel says about the whole host in /proc and /sys: CPU time, interrupts, pressure,
 // memory and disks.
 //
-// Parsing is prometheus/procfs's where that is exact. It is not used for /proc/interrupts (its reader only opens
+// prometheus/procfs does the parsing where it is exact. It is not used for /proc/interrupts (its reader only opens
 // /proc/PID/interrupts) and /proc/vmstat (it has none).
 package proc
 

@@ -10,16 +10,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// maxLists bounds the lists of CPUs that are read: a program that pins its threads has one a CPU, and a host few
-// hundred CPUs.
+// maxLists bounds the lists of CPUs that are read: a program that pins its threads has one list per CPU, and a host
+// has a few hundred CPUs.
 const maxLists = 1024
 
-// allowed is the CPUs on which the target's threads may run, all lists of the window together: by taskset, a cpuset or
-// the program's own doing.
+// allowed holds the CPUs that the target's threads may run on, from all lists of the window together. taskset, a
+// cpuset or the program itself may have set them.
 type allowed struct {
 	online  []int
 	lists   map[string]bool // seen
-	cpus    map[int]bool    // those of online that stand in them
+	cpus    map[int]bool    // those of online that the lists have
 	trouble error
 }
 
@@ -28,7 +28,7 @@ func newAllowed(h *host.Host) allowed {
 	return allowed{online: online, lists: map[string]bool{}, cpus: map[int]bool{}, trouble: err}
 }
 
-// add takes the CPUs of one thread.
+// add adds the CPUs of one thread.
 func (l *allowed) add(list string) {
 	if list == "" || l.lists[list] || len(l.lists) >= maxLists {
 		return

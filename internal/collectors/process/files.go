@@ -35,8 +35,8 @@ type fileCounter struct {
 	limitTrouble error
 }
 
-// newFileCounter finds out whether sizes tell: since Linux 6.2 the size of /proc/PID/fd is the number of open files
-// (fs/proc/fd.c, proc_fd_getattr), for every user; before it is 0.
+// newFileCounter finds out whether files can be counted by size: since Linux 6.2 the size of /proc/PID/fd is the
+// number of open files (fs/proc/fd.c, proc_fd_getattr), for every user; before that it is 0.
 func newFileCounter(h *host.Host) *fileCounter {
 	c := &fileCounter{proc: h.Proc, buf: make([]byte, 4096)}
 	var st unix.Stat_t
@@ -50,7 +50,7 @@ func (c *fileCounter) begin() {
 	c.listed, c.over, c.refused, c.denied, c.limitTrouble, c.measured = 0, 0, 0, nil, nil, false
 }
 
-// count gives the number of open files of a process; ok is false when it has ended or could not be looked at.
+// count returns the number of open files of a process; ok is false if it has ended or could not be looked at.
 func (c *fileCounter) count(ctx context.Context, pid int) (n int, ok bool) {
 	path := c.proc + "/" + strconv.Itoa(pid) + "/fd"
 	var err error
@@ -107,7 +107,7 @@ func (c *fileCounter) list(ctx context.Context, path string) (n int, err error) 
 	}
 }
 
-// limit gives the soft limit of open files; ok is false when there is none or it could not be read.
+// limit returns the soft limit of open files; ok is false if there is none or it could not be read.
 func (c *fileCounter) limit(pid int) (limit float64, ok bool) {
 	path := c.proc + "/" + strconv.Itoa(pid) + "/limits"
 	b, err := host.ReadFile(path, c.buf)
@@ -126,7 +126,7 @@ func (c *fileCounter) limit(pid int) (limit float64, ok bool) {
 	return limit, ok
 }
 
-// report says what of this sample could not be measured.
+// report records what could not be measured in this sample.
 func (c *fileCounter) report(a *recording.Appender) {
 	a.Lost(c.over, fmt.Sprintf("processes whose open files were not counted, as there were more than %d in all",
 		maxListed))
@@ -170,7 +170,7 @@ func parseFileLimit(b []byte) (limit float64, ok bool, err error) {
 	return 0, false, errNoFilesLine
 }
 
-// firstWord gives what stands before the first blank or line break; found is false where there is none.
+// firstWord returns the text before the first blank or line break; found is false if there is none.
 func firstWord(b []byte) (word []byte, found bool) {
 	i := bytes.IndexAny(b, " \t\n")
 	if i < 0 {

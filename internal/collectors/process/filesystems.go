@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// maxWriters is how many of the target's processes are asked what they write to: workers of one program write to
-	// the same file systems.
+	// maxWriters is how many of the target's processes are checked for what they write to: workers of one program
+	// write to the same file systems.
 	maxWriters = 32
 	// maxWritten is how many descriptors of a process are looked at, 5 µs each: a server's sockets come after its logs.
 	maxWritten = 256
-	// maxFileSystems that one process writes to: 100 µs each where the list of mounts is long.
+	// maxFileSystems bounds the file systems that one process writes to: 100 µs each if the list of mounts is long.
 	maxFileSystems = 8
 	// maxFDInfo holds the first three lines of /proc/PID/fdinfo/FD: pos, flags and mnt_id (fs/proc/fd.c, seq_show).
 	maxFDInfo = 256
@@ -85,7 +85,8 @@ func sampleSpace(ctx context.Context, env collect.Env, a *recording.Appender) er
 	return nil
 }
 
-// sampleRoot is of the root of the host's first process, or where that is not this user's to read, of this one's.
+// sampleRoot samples the root file system of the host's first process or, if this user may not read that,
+// perfdoctor's own.
 func sampleRoot(env collect.Env, a *recording.Appender) {
 	space, err := door.SpaceOf(env.Host.Proc+"/1", "root")
 	if err != nil {
@@ -122,8 +123,8 @@ type written struct {
 	dir string
 }
 
-// writtenTo gives the file systems on which a process has files open for writing, each once. The error is of the list
-// of its descriptors; what is closed meanwhile, or served by another program, is left out.
+// writtenTo returns the file systems on which a process has files open for writing, each once. The error comes from
+// listing its descriptors; files that are closed meanwhile, or served by another program, are left out.
 func writtenTo(proc string) (out []written, err error) {
 	names, err := door.Descriptors(proc, maxWritten)
 	if err != nil {
@@ -147,12 +148,12 @@ func writtenTo(proc string) (out []written, err error) {
 	return out, nil
 }
 
-// isDevice tells devices, such as terminals and /dev/null, by their paths. /dev/shm is a file system.
+// isDevice reports whether a path is a device, such as a terminal or /dev/null. /dev/shm is a file system.
 func isDevice(text string) bool {
 	return strings.HasPrefix(text, "/dev/") && !strings.HasPrefix(text, "/dev/shm/")
 }
 
-// openForWriting tells on which mount a descriptor is, and whether it may be written to.
+// openForWriting returns the mount that a descriptor is on, and whether it may be written to.
 func openForWriting(proc, name string) (mount string, writes bool) {
 	text, _, err := door.Read(proc+"/fdinfo/"+name, maxFDInfo)
 	if err != nil {

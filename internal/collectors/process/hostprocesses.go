@@ -17,11 +17,12 @@ const (
 	// maxHostProcesses bounds the processes of the host with series: a large node runs a few thousand, most of them
 	// idle.
 	maxHostProcesses = 500
-	// maxFresh is how many more there may be of processes that began in the window.
+	// maxFresh is how many more there may be that started in the window.
 	maxFresh = 200
-	// manyFiles is where the open files of a process of the host become worth a series; nearly all have fewer.
+	// manyFiles is the number of open files from which on a process of the host gets a series; nearly all have fewer.
 	manyFiles = 100
-	// fullShare makes one with few files worth a series too: a process at a limit of 64 fails like one at a million.
+	// fullShare is the share of its limit from which on a process with few files gets a series too: a process at a
+	// limit of 64 fails like one at a million.
 	fullShare = 0.5
 )
 
@@ -48,7 +49,7 @@ func hostCollector() collect.Collector {
 	}
 }
 
-// hostSource is sampled twice. first and kept are those of the first sample.
+// hostSource is sampled twice. first and kept come from the first sample.
 type hostSource struct {
 	env   collect.Env
 	who   *whoReader
@@ -79,7 +80,7 @@ func (s *hostSource) sample(ctx context.Context, a *recording.Appender) error {
 	return nil
 }
 
-// withoutTarget takes out what is or was of the target: its counters have series already.
+// withoutTarget drops the processes that are or were in the target: their counters have series already.
 func (s *hostSource) withoutTarget(ctx context.Context, list []host.Process) ([]host.Process, error) {
 	own, err := members(ctx, s.env)
 	if err != nil {
@@ -91,9 +92,10 @@ func (s *hostSource) withoutTarget(ctx context.Context, list []host.Process) ([]
 	return slices.DeleteFunc(list, func(p host.Process) bool { return s.skip[p.PID] }), nil
 }
 
-// appendCPU appends at most maxHostProcesses, those with the most CPU time, and gives them. At the last sample those of
-// the first come before all others, as they have an increase; then some that began since, which have used all that they
-// show. Kernel threads that never ran are left out: there are a dozen for each CPU.
+// appendCPU appends and returns at most maxHostProcesses processes, those with the most CPU time. At the last sample
+// the processes of the first one come before all others, because they have an increase; then come some that started
+// since, which have used all of their CPU time in the window. Kernel threads that never ran are left out: there are a
+// dozen for each CPU.
 func (s *hostSource) appendCPU(a *recording.Appender, list []host.Process) []host.Process {
 	list = slices.DeleteFunc(slices.Clone(list), func(p host.Process) bool {
 		return p.Flags&host.FlagKernelThread != 0 && cpuTicks(p.Stat) == 0
@@ -128,7 +130,7 @@ func (s *hostSource) appendCPU(a *recording.Appender, list []host.Process) []hos
 	return list[:n]
 }
 
-// ranMeanwhile counts the processes that used CPU since the first sample; an idle one that has no series is no loss.
+// ranMeanwhile counts the processes that used CPU since the first sample; an idle one without a series is no loss.
 func (s *hostSource) ranMeanwhile(list []host.Process) (n int) {
 	for _, p := range list {
 		if cpuTicks(p.Stat) > s.first[p.Task()] {
@@ -138,12 +140,12 @@ func (s *hostSource) ranMeanwhile(list []host.Process) (n int) {
 	return n
 }
 
-// maxOwned is how many processes are asked whom they belong to because of their CPU time, and as many because of their
+// maxOwned is how many processes have their owner looked up because of their CPU time, and as many because of their
 // memory: 30 µs each.
 const maxOwned = 30
 
-// worthOwner chooses the processes that a report may name: those which used most CPU time since the first sample, and
-// those with most memory. At the first sample nobody knows them.
+// worthOwner chooses the processes that a report may name: those that used the most CPU time since the first sample,
+// and those with the most memory. At the first sample they are not known yet.
 func (s *hostSource) worthOwner(list []host.Process) map[host.TaskID]bool {
 	out := map[host.TaskID]bool{}
 	if s.first == nil {

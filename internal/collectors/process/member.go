@@ -99,8 +99,8 @@ func (m *memberSource) append(ctx context.Context, a *recording.Appender, st hos
 	}
 }
 
-// maxIOReads bounds the processes whose calls are counted, those with the most CPU time: the kernel adds up the threads
-// of each, in 10 µs where they are few.
+// maxIOReads bounds the processes whose calls are counted, those with the most CPU time: the kernel adds up the
+// threads of each, in 10 µs if there are few.
 const maxIOReads = 32
 
 func (m *memberSource) appendIO(a *recording.Appender, st host.Stat) {
@@ -125,7 +125,7 @@ func (m *memberSource) appendIO(a *recording.Appender, st host.Stat) {
 	a.Counter(metric.ProcessCallBytes, n.written, pid, st.Comm, "write")
 }
 
-// readUptime gives the seconds since boot with time in suspend, as the start times of processes count them.
+// readUptime returns the seconds since boot including time in suspend, as in the start times of processes.
 func readUptime(h *host.Host) (float64, error) {
 	path := filepath.Join(h.Proc, "uptime")
 	b, err := os.ReadFile(path)
@@ -149,5 +149,5 @@ func parseUptime(b []byte) (float64, error) {
 	return up, nil
 }
 
-// maxUptime is a thousand years of seconds; more is no uptime, nor are Inf and NaN.
+// maxUptime is a thousand years in seconds; a greater number is not an uptime, nor are Inf and NaN.
 const maxUptime = 1000 * 365 * 86400

@@ -33,7 +33,7 @@ func taskIDs(h *host.Host, pid int) ([]int, error) {
 }
 
 // parseRunDelay reads schedstat: nanoseconds on a CPU, nanoseconds runnable but waiting, and time slices
-// (fs/proc/base.c, proc_pid_schedstat). It gives the second in seconds.
+// (fs/proc/base.c, proc_pid_schedstat). It returns the second one, in seconds.
 func parseRunDelay(b []byte) (float64, error) {
 	f := bytes.Fields(b)
 	if len(f) != 3 {

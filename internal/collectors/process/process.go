@@ -1,8 +1,8 @@
-// Package process collects what the kernel tells of the target's processes and threads, and of the processes beside
-// them.
+// Package process collects what the kernel says about the target's processes and threads, and about the processes
+// beside them.
 //
 // Times are in ticks of USER_HZ in these files and in seconds in the metrics. A process or a thread that ends between
-// two reads is left out without a word: it is what processes do.
+// two reads is left out without a word: that is normal.
 package process
 
 import (
@@ -37,10 +37,10 @@ const (
 
 const asRoot = "run perfdoctor as root"
 
-// noTarget is the way out for what is read only for a target.
+// noTarget is the remedy for a metric that is read only for a target.
 const noTarget = "name a target with --pid, --comm, --cgroup or --container"
 
-// withoutTarget says of each metric that it is read only for a target.
+// withoutTarget records for each metric that it is read only for a target.
 func withoutTarget(ms ...metric.Metric) collect.SourceFunc {
 	return func(_ context.Context, a *recording.Appender) error {
 		for _, m := range ms {
@@ -78,7 +78,8 @@ func infoLabels(t host.Target) []string {
 	return []string{string(t.Kind), pid, t.Comm, string(t.Runtime), t.ContainerID, user}
 }
 
-// members lists the target's processes; none and no error when the target has ended, which the run notices by itself.
+// members lists the target's processes. It returns none and no error if the target has ended, which the run notices
+// by itself.
 func members(ctx context.Context, env collect.Env) ([]host.Process, error) {
 	list, err := env.Host.Members(ctx, env.Target)
 	switch {
@@ -92,7 +93,7 @@ func members(ctx context.Context, env collect.Env) ([]host.Process, error) {
 	return list, nil
 }
 
-// gone says that what was to be read has ended meanwhile.
+// gone reports whether an error means that the process or thread has ended meanwhile.
 func gone(err error) bool {
 	return errors.Is(err, host.ErrNoSuchProcess) || errors.Is(err, host.ErrNoSuchCgroup) ||
 		errors.Is(err, host.ErrNoSuchContainer) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)

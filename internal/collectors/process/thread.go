@@ -20,11 +20,12 @@ const (
 	// maxThreadReads bounds the threads looked at in one sample: 5 µs each, so 100 ms of the half second a sample may
 	// take.
 	maxThreadReads = 20_000
-	// maxDetails bounds the threads whose status and schedstat are read in one sample: 20 µs each, so 4 ms. Others have
-	// their turn in the next sample, over the longer time.
+	// maxDetails bounds the threads whose status and schedstat are read in one sample: 20 µs each, so 4 ms. The
+	// others have their turn in the next sample, over the longer time.
 	maxDetails = 200
-	// threadShare is the share of one CPU's time that samples may take but for the first and the last. 250 threads take
-	// that at one sample a second, 1,000 are sampled each third second, and 10,000 at the ends of 10 s only.
+	// threadShare is the share of one CPU's time that samples may take, except the first and the last one. 250
+	// threads take that much at one sample a second; 1,000 are sampled every third second, and 10,000 only at both
+	// ends of 10 s.
 	threadShare = 0.005
 	// maxPools bounds the pools: a process that names each thread differently has no pools.
 	maxPools = 200
@@ -64,7 +65,7 @@ type threadSource struct {
 	delay    host.Probe             // whether the kernel counts run delay
 	kept     map[host.TaskID]uint64 // threads with series, and the CPU ticks they had when their details were read
 	turn     int                    // where the reading of details begins, so that all have their turn
-	states   map[string]float64     // by letter; one that was ever seen stays, so that its mean counts the zeros
+	states   map[string]float64     // by letter; one stays once it was seen, so that its mean counts the zeros
 	pools    map[string]float64     // likewise, by name
 	buf      []byte
 	all      []thread
@@ -106,8 +107,8 @@ func (s *threadSource) sample(ctx context.Context, a *recording.Appender) error 
 	return nil
 }
 
-// appendChosen appends all that is kept of each thread. Status and schedstat cost twice what stat does, and a thread
-// that did not run was hardly switched: these two are read for active threads only, some at a time.
+// appendChosen appends everything about the chosen threads. Status and schedstat cost twice as much as stat, and a
+// thread that did not run was hardly switched: these two are read only for active threads, some at a time.
 func (s *threadSource) appendChosen(ctx context.Context, a *recording.Appender, chosen []thread) error {
 	next := make(map[host.TaskID]uint64, len(chosen))
 	details := 0
@@ -135,7 +136,7 @@ func (s *threadSource) appendChosen(ctx context.Context, a *recording.Appender, 
 	return nil
 }
 
-// neverRead is no number of ticks that a thread can have: it makes the thread active until its details are read.
+// neverRead is a number of ticks that no thread can have: it makes the thread active until its details are read.
 const neverRead = math.MaxUint64
 
 // readProcess reads the stat of each thread of a process. The only thread of a process has the process's own times and
@@ -202,8 +203,8 @@ func clearValues(m map[string]float64) {
 	}
 }
 
-// choose keeps the threads that have series already, so that these do not break off, and fills up with those that have
-// used the most CPU.
+// choose keeps the threads that have series already, so that their series do not break off, and fills up with those
+// that have used the most CPU.
 func (s *threadSource) choose() []thread {
 	if len(s.all) <= maxThreads {
 		return s.all
@@ -219,7 +220,7 @@ func (s *threadSource) choose() []thread {
 	return s.all[:maxThreads]
 }
 
-// keptFirst compares two of which one is kept: the first or not.
+// keptFirst compares two threads or processes, only one of them kept; first says that it is the first one.
 func keptFirst(first bool) int {
 	if first {
 		return -1
@@ -245,7 +246,7 @@ func (s *threadSource) appendDetails(a *recording.Appender, t *thread, pid, tid 
 	}
 }
 
-// readThread reads and parses one file of a thread; ok is false when the thread has ended or the file cannot be read.
+// readThread reads and parses one file of a thread; ok is false if the thread has ended or the file cannot be read.
 func readThread[T any](s *threadSource, path string, parse func([]byte) (T, error)) (v T, ok bool) {
 	b, err := host.ReadFile(path, s.buf)
 	if err == nil {

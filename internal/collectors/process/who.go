@@ -16,7 +16,7 @@ import (
 // 10 µs each.
 const maxDelayReads = 2000
 
-// whoReader reads what tells who a process of the host is, and what it has beside CPU time.
+// whoReader reads who a process of the host is, and what it uses besides CPU time.
 type whoReader struct {
 	host     *host.Host
 	pageSize float64
@@ -27,7 +27,7 @@ type whoReader struct {
 	threads   int   // whose waits were read in this sample
 	delays    bool  // some were
 	io        bool  // the I/O of some process was read
-	ioTrouble error // why that of another was not
+	ioTrouble error // why the I/O of another was not
 }
 
 func newWhoReader(h *host.Host) *whoReader {
@@ -37,7 +37,7 @@ func newWhoReader(h *host.Host) *whoReader {
 	}
 }
 
-// append appends what it reads of processes; whom they belong to is asked of the owned ones.
+// append appends what it reads of processes; it looks up the owners only of those in owned.
 func (w *whoReader) append(
 	ctx context.Context, a *recording.Appender, list []host.Process, owned map[host.TaskID]bool,
 ) error {
@@ -59,7 +59,7 @@ func (w *whoReader) append(
 			continue
 		}
 		a.Gauge(metric.HostProcessRSS, max(0, float64(p.RSS))*w.pageSize, pid, p.Comm)
-		if cpuTicks(p.Stat) > 0 { // what never ran did not read, write or wait
+		if cpuTicks(p.Stat) > 0 { // a process that never ran did not read, write or wait
 			w.appendIO(a, p)
 			w.appendDelay(a, p)
 		}
@@ -72,7 +72,7 @@ func (w *whoReader) append(
 func (w *whoReader) appendInfo(a *recording.Appender, p host.Process, owned bool) {
 	cgroup, container, user := "", "", ""
 	if owned {
-		if o, err := w.host.Owner(p.PID); err == nil { // else it has ended meanwhile, or is hidden
+		if o, err := w.host.Owner(p.PID); err == nil { // otherwise it has ended meanwhile, or is hidden
 			cgroup, container, user = o.Cgroup, o.Container, w.userName(o.UID)
 		}
 	}
@@ -155,7 +155,7 @@ func (w *whoReader) report(a *recording.Appender) {
 }
 
 // ioCounts is /proc/PID/io: bytes from and to disks, and the calls that read or wrote whatever, with their bytes
-// (fs/proc/base.c, do_io_accounting). recv(2), send(2) and their kin are no such calls (fs/read_write.c).
+// (fs/proc/base.c, do_io_accounting). recv(2), send(2) and their kin do not count as such calls (fs/read_write.c).
 type ioCounts struct {
 	diskRead, diskWritten float64
 	read, written         float64

@@ -29,8 +29,8 @@ type pass struct {
 	found   map[uint64]owner
 }
 
-// findByIterator counts whose all sockets of the recorded destinations are, and finds the owners of listeners and of
-// sockets in CLOSE_WAIT. A pass that finds nothing new is spared.
+// findByIterator counts all sockets of the recorded destinations by owner, and finds the owners of listeners and of
+// sockets in CLOSE_WAIT. It skips a pass that would find nothing new.
 func (o *owners) findByIterator(ctx context.Context, it *ebpf.Sockets, t *table) {
 	o.cut = false
 	defer o.sumWaits(t)
@@ -48,7 +48,7 @@ func (o *owners) findByIterator(ctx context.Context, it *ebpf.Sockets, t *table)
 	o.take(p)
 }
 
-// unknown reports that a pass would tell something new.
+// unknown reports whether a pass would find something new.
 func (o *owners) unknown(t *table) bool {
 	for _, f := range t.list {
 		if f.total > f.states[sockdiag.TimeWait] && len(o.flows[f.key.destination.String()]) == 0 {
@@ -93,7 +93,7 @@ func (o *owners) newPass(ctx context.Context, t *table) *pass {
 
 func (p *pass) add(h *ebpf.Holder) error {
 	if p.wanted[h.Inode] {
-		// of those who share one, the target matters
+		// if several processes share a socket, the target's matters
 		if old, twice := p.found[h.Inode]; !twice || !old.target && p.members[h.PID] {
 			p.found[h.Inode] = owner{pid: strconv.Itoa(h.PID), comm: h.Comm, target: p.members[h.PID]}
 		}

@@ -18,16 +18,16 @@ import (
 
 // Bounds of the search for owners, which reads a link per descriptor (about 1 µs each).
 const (
-	searchTime = 50 * time.Millisecond // of one sample; what is not found now is looked for in the next one
+	searchTime = 50 * time.Millisecond // of one sample; the next one looks for what is not found now
 	searchFDs  = 20_000                // descriptors a sample
 	// every n-th sample looks at all processes, the others at the target's: others' sockets matter less
 	hostSearch = 5
-	// whole searches after which a socket that nobody was found to hold is looked for no more
+	// complete searches after which a socket without a known holder is no longer looked for
 	unknownTTL  = 3
 	maxRemember = 50_000 // sockets remembered
 )
 
-// owner is a process that holds sockets; the zero owner is not known.
+// owner is a process that holds sockets; the zero owner is an unknown one.
 type owner struct {
 	pid, comm string
 	target    bool
@@ -37,19 +37,19 @@ type owner struct {
 type owners struct {
 	env      collect.Env
 	programs *ebpf.Background[*ebpf.Sockets]
-	next     time.Time // the iterator over descriptors is not started before
+	next     time.Time // when the iterator over descriptors may start next
 	known    map[uint64]owner
-	// start time of each owner, by pid: another process of that number is not the owner
+	// start time of each owner, by pid: another process with that pid is not the owner
 	began  map[string]uint64
 	tried  map[uint64]int           // sockets looked for in vain in all processes, and how often
 	others map[uint64]bool          // sockets that the target does not hold
-	flows  map[string]map[owner]int // per destination the most sockets seen of an owner in one sample
+	flows  map[string]map[owner]int // by destination, the most sockets of an owner seen in one sample
 
 	searched map[string]bool // destinations whose sockets were looked for in all processes
 	waits    map[owner]int
 	samples  int
-	denied   int // the most processes of one search whose descriptors may not be read
-	asked    int // the processes of that search
+	denied   int // processes whose descriptors may not be read, the most in one search
+	asked    int // all processes in that search
 	found    int
 	cut      bool // the last search ended at its bounds
 }
@@ -64,8 +64,7 @@ func newOwners(env collect.Env) *owners {
 
 func (o *owners) of(inode uint64) owner { return o.known[inode] }
 
-// find looks for the owners of the sockets in the table that are not known yet, and sums up per destination and
-// process.
+// find looks for the owners, not yet known, of the sockets in the table, and sums up per destination and process.
 func (o *owners) find(ctx context.Context, t *table) {
 	o.samples++
 	o.forget()
@@ -83,7 +82,7 @@ func (o *owners) find(ctx context.Context, t *table) {
 	if len(wanted) > 0 {
 		o.cut = !o.search(ctx, wanted, everywhere)
 	}
-	for inode := range wanted { // what is left was not found; when the search was cut it may not have been looked for
+	for inode := range wanted { // the rest was not found or, if the search was cut, maybe not looked for
 		switch {
 		case o.cut:
 		case everywhere:
@@ -115,8 +114,8 @@ func (o *owners) forget() {
 	}
 }
 
-// forgetDead forgets owners that have ended: who has inherited their sockets is looked for anew. It reads a file for
-// each (8 µs).
+// forgetDead forgets owners that have ended: whoever inherited their sockets is looked for anew. It reads one file
+// per owner (8 µs).
 func (o *owners) forgetDead() {
 	dead := map[string]bool{}
 	for pid, began := range o.began {
@@ -140,7 +139,7 @@ func (o *owners) forgetDead() {
 	}
 }
 
-// alive notes when an owner began, as long as it can be told: of one that cannot, it is never said that it has ended.
+// alive notes the start time of an owner while it can be read. An owner without a start time never counts as ended.
 func (o *owners) alive(pid int) {
 	name := strconv.Itoa(pid)
 	if _, known := o.began[name]; known {
@@ -151,8 +150,8 @@ func (o *owners) alive(pid int) {
 	}
 }
 
-// findOwn looks for the owners of these sockets among the target's processes, or of a host's where none was named. What
-// nobody of them holds is not looked for again.
+// findOwn looks for the owners of these sockets among the target's processes, or all of the host's if no target was
+// named. A socket that none of them holds is not looked for again.
 func (o *owners) findOwn(ctx context.Context, inodes []uint64) {
 	o.forget()
 	wanted := map[uint64]struct{}{}
@@ -169,13 +168,13 @@ func (o *owners) findOwn(ctx context.Context, inodes []uint64) {
 	}
 }
 
-// wants reports whether to look for the owner of a socket. One that the target does not hold waits for a search of all
-// processes.
+// wants reports whether to look for the owner of a socket. A socket that the target does not hold waits for a search
+// of all processes.
 func (o *owners) wants(inode uint64, everywhere bool) bool {
 	return inode != 0 && o.known[inode].pid == "" && o.tried[inode] < unknownTTL && (everywhere || !o.others[inode])
 }
 
-// wanted gives the sockets of the table to look for.
+// wanted returns the sockets of the table to look for.
 func (o *owners) wanted(t *table, everywhere bool) map[uint64]struct{} {
 	wanted := map[uint64]struct{}{}
 	want := func(inode uint64) {
@@ -188,7 +187,7 @@ func (o *owners) wanted(t *table, everywhere bool) map[uint64]struct{} {
 	}
 	for _, f := range t.list {
 		if o.searched[f.key.destination.String()] && len(o.flows[f.key.destination.String()]) > 0 {
-			continue // who holds its sockets is known
+			continue // the holders of its sockets are known
 		}
 		for _, inode := range f.inodes {
 			want(inode)
@@ -200,8 +199,8 @@ func (o *owners) wanted(t *table, everywhere bool) map[uint64]struct{} {
 	return wanted
 }
 
-// search reads the descriptors of the target's processes, and those of all others when asked to. What it finds it takes
-// out of wanted. It reports whether it came to its end.
+// search reads the descriptors of the target's processes and, if everywhere is set, those of all others. It removes
+// what it finds from wanted, and reports whether it came to its end.
 func (o *owners) search(ctx context.Context, wanted map[uint64]struct{}, everywhere bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
@@ -309,7 +308,7 @@ func (o *owners) note(a *recording.Appender) {
 	for p, n := range o.waits {
 		a.Gauge(metric.ProcessSockets, float64(n), p.pid, p.comm, sockdiag.CloseWait.String())
 	}
-	if o.found == 0 && o.denied > 0 && 2*o.denied >= o.asked { // also root is refused a few, by a security module
+	if o.found == 0 && o.denied > 0 && 2*o.denied >= o.asked { // a security module refuses a few even to root
 		reason := fmt.Sprintf("the descriptors of %d of %d processes may not be read", o.denied, o.asked)
 		for _, m := range []metric.Metric{metric.DestinationOwner, metric.ProcessSockets, metric.TargetListenPorts} {
 			a.Missing(m, recording.StatusDenied, reason, "run as root or with CAP_SYS_PTRACE")

@@ -1,5 +1,5 @@
-// Package sockets collects the TCP sockets of the target's network namespace: per destination on the client's side, per
-// listener on the server's, and whose they are; the accept queues of the target's sockets of AF_UNIX; and what UDP
+// Package sockets collects the TCP sockets of the target's network namespace: per destination on the client's side,
+// per listener on the server's, with their owners; the accept queues of the target's AF_UNIX sockets; and what UDP
 // sockets lost.
 package sockets
 
@@ -25,12 +25,13 @@ import (
 // dumpTimeout bounds one dump: a million sockets take 0.4 s of CPU; a host with more is sampled late and says so.
 const dumpTimeout = 450 * time.Millisecond
 
-// cpuShare is the share of a CPU that samples may take: a quarter of what all of perfdoctor is to cost on a host that
-// is busy with connections. There 30,000 sockets in TIME_WAIT take 10 ms, and are read every other second: they last
+// cpuShare is the share of a CPU that samples may take: a quarter of what all of perfdoctor may cost on a host that
+// is busy with connections. There, 30,000 sockets in TIME_WAIT take 10 ms, and are read every other second: they last
 // for 60 s.
 const cpuShare = 0.005
 
-// Collectors lists this package's collectors. That of TCP loads its programs with those of others.
+// Collectors lists this package's collectors. The TCP collector loads its programs together with those of other
+// collectors.
 func Collectors(l *ebpf.Loader) []collect.Collector {
 	return []collect.Collector{{
 		Name: "sockets",
@@ -53,7 +54,7 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 			metric.ProcessSockets, metric.TargetListenPorts),
 		Share: cpuShare,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
-			defer l.Keep()() // opening the netlink socket takes as long as the other programs to load
+			defer l.Keep()() // opening the netlink socket takes as long as loading the other programs
 			s, err := open(ctx, env)
 			if err != nil {
 				return nil, err
@@ -64,7 +65,7 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 	}, unixCollector(), udpCollector()}
 }
 
-// source reads by sock_diag, or by /proc where that is not to be had (conn is nil).
+// source reads by sock_diag, or by /proc if sock_diag is not available (conn is nil).
 type source struct {
 	env    collect.Env
 	conn   *sockdiag.Conn
@@ -72,7 +73,7 @@ type source struct {
 	table  *table
 	owners *owners
 
-	programs *ebpf.Background[*ebpf.Sockets] // nil: not to be used
+	programs *ebpf.Background[*ebpf.Sockets] // nil: not used
 	iterated bool                            // the last sample was read by the iterator
 }
 
@@ -103,7 +104,7 @@ func (s *source) load(l *ebpf.Loader) {
 	s.owners.programs = s.programs
 }
 
-// namespacePID gives a process in the namespace to read, 0 when it is perfdoctor's own.
+// namespacePID returns a process in the namespace to read, 0 if that is perfdoctor's own.
 func namespacePID(t host.Target) int {
 	if len(t.PIDs) == 0 || t.Namespaces.Net.Same {
 		return 0
@@ -139,7 +140,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	return nil
 }
 
-// diagOnly are the metrics that /proc/PID/net/tcp does not tell.
+// diagOnly returns the metrics that /proc/PID/net/tcp does not have.
 func diagOnly() []metric.Metric {
 	return []metric.Metric{
 		metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationHeld,
@@ -158,17 +159,17 @@ func (s *source) Close() error {
 	return errors.Join(err, s.conn.Close())
 }
 
-// What a pass of the iterator costs beside a dump by sock_diag, in ns of CPU (BenchmarkSocketIterator, Linux 6.18, with
-// the kernel counting what programs cost): it calls the program for every socket and begins late, but need not build a
-// message with tcp_info. So it is dearer for few sockets and for many in TIME_WAIT (371 against 267 ns), and cheaper
-// from about 6400 connections on (700 against 930 ns).
+// The cost of a pass of the iterator relative to a dump by sock_diag, in ns of CPU (BenchmarkSocketIterator, Linux
+// 6.18, with the kernel counting what programs cost): it calls the program for every socket and begins late, but need
+// not build a message with tcp_info. So it is more expensive for few sockets and for many in TIME_WAIT (371 against
+// 267 ns), and cheaper from about 6400 connections on (700 against 930 ns).
 const (
 	iteratorBegins   = 1_500_000
 	iteratorTimeWait = 100
-	iteratorSaves    = 230 // of a socket in another state
+	iteratorSaves    = 230 // for a socket in another state
 )
 
-// iteratorPays judges by the sockets of the last sample.
+// iteratorPays reports whether the iterator is cheaper, judging by the sockets of the last sample.
 func (t *table) iteratorPays() bool {
 	waiting, all := t.states[sockdiag.TimeWait], 0
 	for _, n := range t.states {
@@ -177,27 +178,26 @@ func (t *table) iteratorPays() bool {
 	return iteratorSaves*(all-waiting) > iteratorBegins+iteratorTimeWait*waiting
 }
 
-// read fills the table by what is cheaper: by the iterator where most sockets are of the dear kind, or a target was
-// named, by sock_diag else.
+// read fills the table: by the iterator if that is cheaper or a target was named, otherwise by sock_diag.
 func (s *source) read(ctx context.Context, a *recording.Appender) error {
 	it, ok := s.programs.Ready()
 	pays := s.table.iteratorPays()
 	s.table.reset()
-	// Of a target it tells what sock_diag cannot: which requests have no answer, where they follow each other at once.
-	// Whose a connection is it leaves to the other iterator.
+	// For a target the iterator shows what sock_diag cannot: which requests have no answer, where they follow each
+	// other at once. It leaves the owner of a connection to the other iterator.
 	if ok && (pays || s.conn == nil || len(s.env.Target.PIDs) > 0) && s.env.Host.FirstPIDNamespace() {
 		err := it.Each(ctx, s.adder(ctx))
 		if err == nil || ctx.Err() != nil {
 			s.iterated = true
 			return err
 		}
-		s.table.reset() // such as when the process has ended whose namespace was to be entered
+		s.table.reset() // for example, the process whose namespace it enters has ended
 	}
 	s.iterated = false
 	return s.dump(ctx, a)
 }
 
-// dump reads the listeners first: a socket is of the server side if its local port is a listener's.
+// dump reads the listeners first: a socket is on the server side if its local port is a listener's.
 func (s *source) dump(ctx context.Context, a *recording.Appender) error {
 	add := s.adder(ctx)
 	if s.conn == nil {
@@ -251,7 +251,7 @@ func (s *source) dumpProc(add func(*sockdiag.Socket) error) error {
 	return sockdiag.DumpProc(r4, r6, add)
 }
 
-// missingInfo says what /proc/PID/net/tcp does not tell.
+// missingInfo records which metrics /proc/PID/net/tcp does not have.
 func (s *source) missingInfo(a *recording.Appender) {
 	st, reason, remedy := collect.Classify(s.noDiag)
 	reason = fmt.Sprintf("read from %s, which does not tell it, because %s", s.procFile("tcp"), reason)

@@ -12,13 +12,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// Bounds of the table. A service talks to tens of destinations; a crawler or proxy to many, whose large ones matter.
+// Bounds of the table. A service talks to tens of destinations; a crawler or proxy talks to many, and only the large
+// ones matter.
 const (
 	maxFlows   = 20_000 // distinct (source, destination) pairs and (listener, peer) pairs counted in one dump
 	keptFlows  = 64     // pairs recorded, the largest
 	keptPeers  = 32     // peers recorded, over all listeners
-	rttSamples = 64     // round-trip times of a destination that its median is taken from
-	// sockets of a pair by which owners are looked for, a chance sample: the kernel's table is in order of a hash
+	rttSamples = 64     // round-trip times that a destination's median is taken from
+	// sockets of a pair whose owners are looked for: a random sample, because the kernel's table is in hash order
 	flowInodes     = 32
 	maxCloseWaits  = 4096   // sockets in CLOSE_WAIT whose owner is looked for
 	youngMillis    = 1000   // age up to which a TIME_WAIT socket is young: the unit of a rate per second
@@ -36,7 +37,7 @@ type table struct {
 	overflow   int      // sockets whose pair did not fit
 	unowned    int      // sockets in CLOSE_WAIT past maxCloseWaits
 
-	kept map[flowKey]bool // pairs recorded before: they go on being recorded, so that their series have no gaps
+	kept map[flowKey]bool // pairs recorded before; they stay, so that their series have no gaps
 	list []*flow          // pairs to record
 	left int              // sockets of the others
 }
@@ -67,7 +68,7 @@ type infoSum struct {
 	hasBytes        bool
 	hasSegs         bool
 	held            int // by Nagle's algorithm
-	asked           int // that wait for an answer
+	asked           int // sockets that wait for an answer
 	hasNotsent      bool
 	data            uint64 // segments with data sent
 	hasData         bool
@@ -82,10 +83,10 @@ type listener struct {
 	v6Only     bool
 	sockets    int // listening sockets on this address (SO_REUSEPORT)
 	states     [sockdiag.Closing + 1]int
-	held       int // of its connections, by Nagle's algorithm
-	owes       int // of its connections, that wait for this side's answer
+	held       int // its connections held by Nagle's algorithm
+	owes       int // its connections that wait for this side's answer
 	hasNotsent bool
-	segments   uint64 // with data, the lesser of those that a connection has received and sent so far
+	segments   uint64 // with data, received or sent so far, whichever is less for a connection
 }
 
 type peerKey struct {
@@ -147,7 +148,7 @@ func (t *table) addListener(s *sockdiag.Socket) {
 		t.listeners[s.Local] = l
 	}
 	l.sockets++
-	// of several sockets on a port, the fullest queue is the one that overflows
+	// if a port has several sockets, the fullest queue is the one that overflows
 	if l.sockets == 1 || s.RQueue > l.queue {
 		l.inode, l.queue, l.backlog, l.hasBacklog = s.Inode, s.RQueue, s.WQueue, s.HasBacklog
 	}
@@ -285,7 +286,8 @@ func (t *table) keepLargest() {
 	t.list = t.list[:n]
 }
 
-// append records the table. Of what only a netlink dump tells it does not say that there was nothing: the source knows.
+// append records the table. It does not record that there was nothing for metrics that only a netlink dump has: the
+// source knows that.
 func (t *table) append(a *recording.Appender, o *owners) {
 	a.None(metric.DestinationSockets, metric.DestinationYoungTW, metric.SynSentRetrans, metric.ListenerSockets,
 		metric.ListenerQueue,
@@ -317,8 +319,8 @@ func (t *table) append(a *recording.Appender, o *owners) {
 	a.Lost(t.unowned, "sockets in CLOSE_WAIT past the "+strconv.Itoa(maxCloseWaits)+" whose owner is looked for")
 }
 
-// append records the states that every rule reads even at zero, so that their series have no gaps, and others when
-// there are any.
+// append records the states that every rule reads even if they are zero, so that their series have no gaps, and other
+// states if there are any.
 func (f *flow) append(a *recording.Appender) {
 	source, destination := f.key.source.String(), f.key.destination.String()
 	for st, n := range f.states {

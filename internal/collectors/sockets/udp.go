@@ -19,7 +19,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// keptUDP bounds the UDP sockets of a sample that are recorded: a resolver has one for each question.
+// keptUDP bounds the UDP sockets of a sample that are recorded: a resolver opens one for each query.
 const keptUDP = 64
 
 func udpCollector() collect.Collector {
@@ -44,14 +44,14 @@ type udpSource struct {
 	owners *owners
 }
 
-// udpSocket is the sockets of a process at an address: of several that share it, all together.
+// udpSocket is a UDP socket, or the sum of those of a process at one address.
 type udpSocket struct {
 	addr         netip.AddrPort
 	inode        uint64
 	drops, queue uint64
 }
 
-// Sample appends the sockets that lost most.
+// Sample appends the sockets that lost the most.
 func (s *udpSource) Sample(ctx context.Context, a *recording.Appender) error {
 	all, err := s.read()
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *udpSource) Sample(ctx context.Context, a *recording.Appender) error {
 	return nil
 }
 
-// read gives the sockets that are bound to a port, of both families.
+// read returns the sockets that are bound to a port, of both families.
 func (s *udpSource) read() (all []udpSocket, err error) {
 	proc, err := procfs.NewFS(s.dir)
 	if err != nil {

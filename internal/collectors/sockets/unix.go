@@ -13,8 +13,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// unixAgain is the time between the two looks of a sample at a queue that is not empty: what waits at both has waited
-// for a tenth of a second, which a person notices.
+// unixAgain is the time between the two looks of a sample at a queue that is not empty: a client that waits at both
+// has waited for a tenth of a second, which a person notices.
 const unixAgain = 100 * time.Millisecond
 
 func unixCollector() collect.Collector {
@@ -85,7 +85,7 @@ func (s *unixSource) Sample(ctx context.Context, a *recording.Appender) error {
 	return nil
 }
 
-// own gives the listeners of the target.
+// own returns the listeners of the target.
 func (s *unixSource) own(ctx context.Context) (list []sockdiag.UnixListener, err error) {
 	all, err := s.conn.Listeners()
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *unixSource) own(ctx context.Context) (list []sockdiag.UnixListener, err
 	}), nil
 }
 
-// see notes since when each client was seen to wait.
+// see notes since when each client has been seen to wait.
 func (s *unixSource) see(list []sockdiag.UnixListener) {
 	now := time.Now()
 	for _, l := range list {
@@ -116,7 +116,7 @@ func (s *unixSource) see(list []sockdiag.UnixListener) {
 	}
 }
 
-// oldest is for how long the client was seen to wait that waits longest.
+// oldest returns how long the client that waits longest has been seen to wait.
 func (s *unixSource) oldest(inode uint64) (longest time.Duration) {
 	for _, at := range s.waiting[inode] {
 		longest = max(longest, time.Since(at))

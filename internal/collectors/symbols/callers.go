@@ -10,21 +10,22 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// A function without a frame of its own, as memcpy, a spin lock or what makes a system call is in every C library, is
-// followed in a stack by its caller's caller: the walk goes by frame pointers, and the register has that of its caller.
-// The caller is where the function returns to, at the top of the stack (x86) or in a register (arm64). Whether what is
-// there is that, or anything else, the program itself tells: the instruction before calls the very function.
+// Every C library has functions without a frame of their own, such as memcpy, a spin lock or a system call wrapper.
+// In a stack such a function is followed by its caller's caller: the walk follows frame pointers, and the register
+// still holds the caller's. The caller is where the function returns to, at the top of the stack (x86) or in a
+// register (arm64). The program itself shows whether the value there is that address or something else: the
+// instruction before it calls this very function.
 
-// returned is an address that a function, by where it begins, may return to.
+// returned is an address that a function may return to; callee is where the function begins.
 type returned struct {
 	pid    uint32
 	to     uint64
 	callee uint64
 }
 
-// WithCaller puts the caller of the innermost function into a stack of a process, the innermost address first, if it is
-// missing and can be proven. caller is what stands where that function returns to; 0 if that is not known. The stack
-// that it is given stays as it is.
+// WithCaller inserts the caller of the innermost function into a stack of a process, the innermost address first, if
+// it is missing and can be proven. caller is the value where that function's return address should be; 0 if it is not
+// known. The given stack is not changed.
 func (s *Symbolizer) WithCaller(pid uint32, user []uint64, caller uint64) []uint64 {
 	if len(user) == 0 || caller == 0 || len(user) > 1 && user[1] == caller {
 		return user
@@ -33,13 +34,13 @@ func (s *Symbolizer) WithCaller(pid uint32, user []uint64, caller uint64) []uint
 	if !ok || !s.isCall(returned{pid, caller, begin}) {
 		return user
 	}
-	if len(user) > 1 && s.isCall(returned{pid, user[1], begin}) { // it has a frame, and the caller's is the next
+	if len(user) > 1 && s.isCall(returned{pid, user[1], begin}) { // it has a frame, and the caller is the next address
 		return user
 	}
 	return slices.Insert(slices.Clone(user), 1, caller)
 }
 
-// functionAt gives the address in the process at which the function begins that an address is in.
+// functionAt returns where the function that contains an address begins, as an address in the process.
 func (s *Symbolizer) functionAt(pid uint32, at uint64) (begin uint64, ok bool) {
 	s.UserFrames(pid, at) // finds names that a file lacks
 	m, ok := s.mappingOf(pid, at)
@@ -54,8 +55,8 @@ func (s *Symbolizer) functionAt(pid uint32, at uint64) (begin uint64, ok bool) {
 	return at - into, ok
 }
 
-// isCall tells whether the instruction before an address calls the function. It reads the program's code, if the kernel
-// allows it (PTRACE_MODE_ATTACH).
+// isCall reports whether the instruction before an address calls the function. It reads the program's code, if the
+// kernel allows it (PTRACE_MODE_ATTACH).
 func (s *Symbolizer) isCall(r returned) bool {
 	if known, ok := s.called[r]; ok {
 		return known
@@ -73,13 +74,13 @@ func (s *Symbolizer) isCall(r returned) bool {
 	return s.called[r]
 }
 
-// tail is how much of a function is searched for a jump to another one, which it ends with: runtime.memequal and
+// tail is how much of a function is searched for a jump to another function at its end: runtime.memequal and
 // IndexByte of Go do nothing else, in 30 bytes.
 const tail = 128
 
-// calleeOfX86 tells whether a call before the address leads to the function: directly, through a pointer to it, through
-// a stub of the linkage table, which jumps by such a pointer, or through a short function that ends with a jump to it
-// (Intel SDM, volume 2, CALL and JMP; System V ABI for x86-64, 5.2).
+// calleeOfX86 reports whether a call before the address leads to the function: directly, through a pointer to it,
+// through a stub of the linkage table, which jumps by such a pointer, or through a short function that ends with a
+// jump to it (Intel SDM, volume 2, CALL and JMP; System V ABI for x86-64, 5.2).
 func calleeOfX86(memory io.ReaderAt, to, function uint64) bool {
 	var code [6]byte
 	if _, err := memory.ReadAt(code[:], int64(to)-6); err != nil {
@@ -117,8 +118,8 @@ func pointsTo(memory io.ReaderAt, at, function uint64) bool {
 	return err == nil && binary.LittleEndian.Uint64(word[:]) == function
 }
 
-// calleeOfARM is the same for arm64: BL, a stub of ADRP, LDR, ADD and BR, maybe after a BTI, and B (Arm ARM, C6.2; ELF
-// for the Arm 64-bit Architecture, 5.8). What an indirect call leads to cannot be told.
+// calleeOfARM is the same for arm64: BL, a stub of ADRP, LDR, ADD and BR, maybe after a BTI, and B (Arm ARM, C6.2;
+// ELF for the Arm 64-bit Architecture, 5.8). Where an indirect call leads cannot be known.
 func calleeOfARM(memory io.ReaderAt, to, function uint64) bool {
 	var code [4]byte
 	if _, err := memory.ReadAt(code[:], int64(to)-4); err != nil {

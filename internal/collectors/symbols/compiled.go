@@ -21,24 +21,25 @@ import (
 const (
 	// maxMapFile bounds the map of a runtime: 30,000 methods are 3 MB.
 	maxMapFile = 16 << 20
-	// maxMaps bounds what all maps of a run take in memory: 16 of 30,000 methods, and a fifth of what the packaged unit
-	// grants.
+	// maxMaps bounds the memory that all maps of a run take: that is 16 maps of 30,000 methods, and a fifth of what
+	// the packaged unit grants.
 	maxMaps = 48 << 20
 	// mapEntry is what an entry takes besides its name: address, size and the name's address and length, held twice
 	// while parsed.
 	mapEntry = 64
 )
 
-// MadeAtRunTime tells whether an address lies in executable memory of no file.
+// MadeAtRunTime reports whether an address lies in executable memory without a file.
 func (s *Symbolizer) MadeAtRunTime(pid uint32, ip uint64) bool {
 	m, ok := s.mappingOf(pid, ip)
-	// .NET 7 and later map what they compile twice, by a file in memory (src/coreclr/minipal/Unix/doublemapping.cpp).
+	// .NET 7 and later map compiled code twice, through a file in memory
+	// (src/coreclr/minipal/Unix/doublemapping.cpp).
 	return ok && (m.Path == "" || strings.HasPrefix(m.Path, "/memfd:doublemapper"))
 }
 
-// ReadMap gets the map of the code that a process's runtime compiled: of a JVM by asking it, if that is wanted, and of
-// .NET by names, if there are any; else the one that the runtime keeps by itself. Where there is none it does nothing.
-// The error tells why a map that is there, or that a runtime should give, was not read.
+// ReadMap gets the map of the code that a process's runtime compiled: it asks a JVM if askJVM is set, and .NET
+// through names if there are any; otherwise it takes the map that the runtime keeps by itself. If there is none, it
+// does nothing. The error says why a map that exists, or that a runtime should provide, was not read.
 func (s *Symbolizer) ReadMap(ctx context.Context, pid uint32, askJVM bool, names *dotnet.Names) error {
 	if askJVM {
 		if asked, err := s.askJVM(ctx, pid); asked {
@@ -56,7 +57,7 @@ func (s *Symbolizer) ReadMap(ctx context.Context, pid uint32, askJVM bool, names
 	return errors.Join(err, s.readOwnMap(ctx, pid))
 }
 
-// askJVM gets the map of a JVM by its own command. asked is false of another program, and of a JVM that lacks the
+// askJVM gets the map of a JVM by its own command. asked is false for another program, and for a JVM that lacks the
 // command (before JDK 17): no agent is loaded for a profile that async-profiler takes better.
 func (s *Symbolizer) askJVM(ctx context.Context, pid uint32) (asked bool, err error) {
 	vm, err := jvm.Inspect(int(pid))
@@ -99,7 +100,7 @@ func (s *Symbolizer) readOwnMap(ctx context.Context, pid uint32) error {
 	return s.takeMap(pid, f)
 }
 
-// takeMap reads a map as far as the room for it reaches.
+// takeMap reads a map if there is room for it.
 func (s *Symbolizer) takeMap(pid uint32, f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -123,7 +124,7 @@ func (s *Symbolizer) takeMap(pid uint32, f *os.File) error {
 	return nil
 }
 
-// innermostPID is how the process knows itself.
+// innermostPID returns the pid of the process in its own namespace.
 func (s *Symbolizer) innermostPID(pid uint32) (int, error) {
 	b, err := os.ReadFile(s.pidPath(pid, "status"))
 	if err != nil {
@@ -136,8 +137,8 @@ func (s *Symbolizer) innermostPID(pid uint32) (int, error) {
 	return st.InnermostPID(int(pid)), nil
 }
 
-// compiledFrames tells methods from the stubs and the interpreter that a runtime makes too: only a method's name has a
-// class before it.
+// compiledFrames returns the frames of an entry. It tells methods from the stubs and the interpreter that a runtime
+// makes too: only a method's name has a class before it.
 func compiledFrames(e perfmap.Entry) []stacks.Frame {
 	var out []stacks.Frame
 	names := e.Frames()

@@ -9,15 +9,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// What distributions strip from programs and libraries they keep in files of their own (packages named -dbg, -dbgsym or
-// -debuginfo), which debuggers find by the build id that the linker gave both (Debugging with GDB, Separate Debug
+// Distributions keep what they strip from programs and libraries in separate files (packages named -dbg, -dbgsym or
+// -debuginfo). Debuggers find these by the build id that the linker gave to both (Debugging with GDB, Separate Debug
 // Files).
 const debugDirectory = "/usr/lib/debug/.build-id/"
 
-// noteBuildID is the type of the note with it, whose owner is GNU (gABI of GNU).
+// noteBuildID is the type of the note with the build id; its owner is GNU (gABI of GNU).
 const noteBuildID = 3
 
-// buildID gives the id of a file, in hexadecimal digits; nothing of one without.
+// buildID returns the id of a file, in hexadecimal digits; "" if it has none.
 func buildID(f *elf.File) string {
 	for _, s := range f.Sections {
 		if s.Type != elf.SHT_NOTE {
@@ -34,8 +34,8 @@ func buildID(f *elf.File) string {
 	return ""
 }
 
-// noteOf finds the id among notes: lengths of owner and content, type, owner and content, the last two filled up to 4
-// bytes.
+// noteOf finds the id among notes. A note has the lengths of owner and content, the type, the owner and the content,
+// the last two padded to 4 bytes.
 func noteOf(data []byte, order binary.ByteOrder) string {
 	padded := func(n uint32) uint64 { return (uint64(n) + 3) &^ 3 }
 	for len(data) >= 12 {
@@ -53,8 +53,8 @@ func noteOf(data []byte, order binary.ByteOrder) string {
 	return ""
 }
 
-// addDebugSymbols adds the functions that a stripped file had, from the file that was stripped off, in the process's
-// root. One with another id is of another build, and is not read.
+// addDebugSymbols adds the functions that a stripped file had, from its debug file in the process's root. A debug
+// file with another id belongs to another build, and is not read.
 func (s *Symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
 	if len(b.buildID) < 3 {
 		return
@@ -73,7 +73,7 @@ func (s *Symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
 	}
 	known := map[uint64]bool{}
 	for _, fn := range b.functions {
-		known[fn.at] = true // as the dynamic symbols name it, which is how programs call it
+		known[fn.at] = true // the dynamic symbols have the name that programs call
 	}
 	err = door.EachSymbol(e, elf.SHT_SYMTAB, s.left, func(sym door.Symbol) {
 		wanted := sym.Kind == elf.STT_FUNC && sym.Value != 0 && sym.Name != "" && !known[sym.Value]

@@ -14,15 +14,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
-// A stripped C library has no symbols of its static functions, among them two kinds that are in every profile: the
-// variants of memcpy, strlen and the like, one of which a resolver chooses for the CPU as the library is loaded
-// (STT_GNU_IFUNC, gABI of GNU), and the functions in which threads begin. What is there after stripping names them
-// without a guess: the slots of the process's linkage tables hold the address of what was chosen, .eh_frame_hdr has the
-// bounds of every function, and the functions of glibc that a thread begins in are the only ones with their calls.
+// A stripped C library has no symbols for its static functions. Two kinds of them are in every profile: the variants
+// of memcpy, strlen and the like, from which a resolver chooses one for the CPU when the library is loaded
+// (STT_GNU_IFUNC, gABI of GNU), and the functions in which threads begin. What stripping leaves is enough to name
+// them without a guess: the slots of the process's linkage tables hold the address of the chosen variant,
+// .eh_frame_hdr has the bounds of every function, and the calls in glibc's functions where a thread begins are unique
+// to them.
 
-// nameLocals adds the functions of a file for which there is no symbol. It reads some of the process's memory, if the
-// kernel allows it (PTRACE_MODE_ATTACH); else the frames stay without a name. A file is asked about in one process
-// only: what was chosen depends on the CPU.
+// nameLocals adds the functions of a file that have no symbol. It reads some of the process's memory, if the kernel
+// allows it (PTRACE_MODE_ATTACH); otherwise the frames stay without a name. It looks at a file in one process only:
+// the choice depends on the CPU.
 func (s *Symbolizer) nameLocals(pid uint32, m door.Mapping, b *objectFile) {
 	b.asked = true
 	f, err := s.openMapped(pid, m)
@@ -40,7 +41,7 @@ func (s *Symbolizer) nameLocals(pid uint32, m door.Mapping, b *objectFile) {
 	sortSymbols(b.functions)
 }
 
-// base is what is added to an address of a file to have that of the process.
+// base returns what must be added to an address in a file to get the address in the process.
 func base(m door.Mapping, loads []elf.ProgHeader) uint64 {
 	for _, p := range loads {
 		if m.Offset+maxPage > p.Off && m.Offset < p.Off+p.Filesz {
@@ -50,7 +51,7 @@ func base(m door.Mapping, loads []elf.ProgHeader) uint64 {
 	return m.From - m.Offset
 }
 
-// maxPage is the largest page size, of arm64: a mapping begins at the page in which its segment does.
+// maxPage is the largest page size, on arm64: a mapping begins with the page in which its segment begins.
 const maxPage = 64 << 10
 
 // A library is a file with functions that have no symbol.
@@ -98,8 +99,8 @@ func sectionData(s *elf.Section) ([]byte, error) {
 	return s.Data()
 }
 
-// functionBounds reads the sorted table of .eh_frame_hdr (Linux Standard Base, 10.6.2) and the lengths in .eh_frame. It
-// gives nothing of a table in another encoding than the linkers write, or of a file that lacks one of the two.
+// functionBounds reads the sorted table of .eh_frame_hdr (Linux Standard Base, 10.6.2) and the lengths in .eh_frame.
+// It returns nothing for a table in an encoding that linkers do not write, or for a file that lacks one of the two.
 func functionBounds(f *elf.File) ([]symbol, error) {
 	header, frames := f.Section(".eh_frame_hdr"), f.Section(".eh_frame")
 	table, err := sectionData(header)
@@ -118,8 +119,8 @@ func functionBounds(f *elf.File) ([]symbol, error) {
 		if i > uint64(len(entries)) || uint64(len(entries))-i < 16 {
 			continue
 		}
-		// An entry is its length, that of its common part, where the function begins, relative to this field, and its
-		// length.
+		// An entry has its length, a reference to its common part, where the function begins, relative to this field,
+		// and the length of the function.
 		if e := entries[i:]; entry+8+signed(e[8:]) == at {
 			out = append(out, symbol{at: at, end: at + uint64(binary.LittleEndian.Uint32(e[12:]))})
 		}
@@ -140,8 +141,8 @@ type slot struct {
 // maxSlotFiles bounds the files of a process whose slots are looked at: a JVM has 15.
 const maxSlotFiles = 32
 
-// slotsOf gives the slots for the names of a library, of the library itself and the other files of the process: glibc
-// for arm64 keeps few for itself.
+// slotsOf returns the slots for the names of a library, in the library itself and in the other files of the process:
+// glibc for arm64 keeps few for itself.
 func (s *Symbolizer) slotsOf(pid uint32, own door.Mapping, l *library) []slot {
 	wanted := map[string]string{}
 	for _, names := range l.resolvers {
@@ -166,7 +167,7 @@ func (s *Symbolizer) slotsOf(pid uint32, own door.Mapping, l *library) []slot {
 	return out
 }
 
-// usualName is the best known of names for one resolver: memcmp of bcmp and __memcmpeq.
+// usualName returns the best known of the names for one resolver: memcmp rather than bcmp or __memcmpeq.
 func usualName(names []string) string {
 	return slices.MinFunc(names, func(a, b string) int {
 		hidden := func(n string) int { return len(n) - len(strings.TrimPrefix(n, "_")) } // 1 or 0
@@ -174,7 +175,7 @@ func usualName(names []string) string {
 	})
 }
 
-// The relocations that end in a slot: elf.h, R_X86_64_* and R_AARCH64_*.
+// slotKinds returns the relocations that end in a slot: elf.h, R_X86_64_* and R_AARCH64_*.
 func slotKinds(m elf.Machine) (chosen, named []uint32) {
 	switch m {
 	case elf.EM_X86_64:
@@ -191,7 +192,7 @@ func slotKinds(m elf.Machine) (chosen, named []uint32) {
 	return nil, nil
 }
 
-// ownSlots gives those that a library keeps for its own calls: the relocation has the resolver's address.
+// ownSlots returns the slots that a library keeps for its own calls: their relocations have the resolver's address.
 func (l *library) ownSlots(base uint64) (out []slot) {
 	chosen, _ := slotKinds(l.file.Machine)
 	eachRelocation(l.file, func(at uint64, kind, _ uint32, addend uint64) {
@@ -202,7 +203,7 @@ func (l *library) ownSlots(base uint64) (out []slot) {
 	return out
 }
 
-// importSlots gives those of a file that calls functions of these names.
+// importSlots returns the slots of a file that calls functions with these names.
 func importSlots(r io.ReaderAt, m door.Mapping, wanted map[string]string) (out []slot) {
 	f, err := door.ELF(r)
 	if err != nil || f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian {
@@ -258,9 +259,9 @@ func loadsOf(f *elf.File) (out []elf.ProgHeader) {
 // maxSlots bounds the reads of a process's memory, 8 bytes and 1 µs each.
 const maxSlots = 4096
 
-// chosen gives the functions that slots point to: those of the library, and of them only what a function begins with. A
-// slot that is not bound yet points elsewhere. Names that share a function, as memcpy and memmove do on x86, are both
-// told.
+// chosen returns the functions of the library that slots point to. It drops a slot that does not point to the
+// beginning of a function: one that is not bound yet points elsewhere. A function that two names share, as memcpy and
+// memmove do on x86, gets both.
 func (l *library) chosen(slots []slot, memory io.ReaderAt, base uint64) (out []symbol) {
 	names := map[uint64][]string{}
 	for _, s := range slots[:min(len(slots), maxSlots)] {
@@ -282,10 +283,10 @@ func (l *library) chosen(slots []slot, memory io.ReaderAt, base uint64) (out []s
 	return out
 }
 
-// starts gives the functions of glibc since 2.34 in which threads begin, by what they call: start_thread
-// (nptl/pthread_create.c) is the only one that readies the thread's character tables and ends its variables;
-// __libc_start_call_main (sysdeps/nptl/libc_start_call_main.h) the only one that __libc_start_main calls and that calls
-// exit.
+// starts returns the functions of glibc since 2.34 in which threads begin, by what they call: start_thread
+// (nptl/pthread_create.c) is the only one that initializes the thread's character tables and destroys its variables;
+// __libc_start_call_main (sysdeps/nptl/libc_start_call_main.h) is the only one that __libc_start_main calls and that
+// calls exit.
 func (l *library) starts() (out []symbol) {
 	all := l.calls()
 	made := map[call]bool{} // from the beginning of the function
@@ -312,11 +313,11 @@ func (l *library) starts() (out []symbol) {
 // A call is an instruction that calls a function of the same file.
 type call struct{ from, to uint64 }
 
-// maxCode bounds the code that is searched for calls: that of libc.so.6 has 1.4 MB.
+// maxCode bounds the code that is searched for calls: libc.so.6 has 1.4 MB.
 const maxCode = 4 << 20
 
-// calls gives the calls of functions that matter to starts. On x86 instructions begin anywhere, so that some bytes look
-// like a call that is none: that one of them names a function's first byte is one in four thousand million.
+// calls returns the calls of functions that matter to starts. On x86 instructions begin anywhere, so some bytes look
+// like a call and are none: the chance that such bytes name a function's first byte is one in four thousand million.
 func (l *library) calls() (out []call) {
 	wanted := map[uint64]bool{}
 	for _, name := range []string{"__ctype_init", "_setjmp", "__call_tls_dtors", "exit"} {

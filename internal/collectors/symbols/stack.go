@@ -6,13 +6,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Stack gives a profile's numbers of the frames of addresses, the innermost first: the kernel's, then the program's.
-// All but the first of each are return addresses.
+// Stack returns a profile's frame numbers for addresses, the innermost first: the kernel's, then the program's. All
+// but the first of each are return addresses.
 func (s *Symbolizer) Stack(b *stacks.Builder, pid uint32, kernel, user []uint64) []int {
 	var out []int
 	for i, ip := range kernel {
 		if i > 0 {
-			ip-- // a return address: the call is before it, and may be the last instruction of its function
+			ip-- // a return address: the call before it may be the last instruction of its function
 		}
 		out = append(out, b.Frame(s.KernelFrame(ip)))
 	}
@@ -34,9 +34,9 @@ func (s *Symbolizer) UserStack(pid uint32, addresses []uint64) (frames []stacks.
 	return frames
 }
 
-// nameStart labels the outermost frame if it is of the C library and has no name: start_thread and
-// __libc_start_call_main of glibc are static, and where a library is not of those in which they are found
-// (library.starts), as musl and glibc before 2.34, its place at the bottom of nearly every stack is all that is known.
+// nameStart labels the outermost frame if it is in the C library and has no name: start_thread and
+// __libc_start_call_main of glibc are static. Where library.starts does not find them, as in musl and glibc before
+// 2.34, the frame's place at the bottom of nearly every stack is all that is known.
 func nameStart(frames []stacks.Frame) {
 	if len(frames) < 2 {
 		return

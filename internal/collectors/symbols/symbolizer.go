@@ -1,9 +1,9 @@
-// Package symbols gives addresses of code their names, and walks copied stacks of programs that keep no frame pointers.
-// It loads nothing into the kernel: it reads the files that are mapped into a process, the map of what its runtime
-// compiled, and a few places of its memory.
+// Package symbols names addresses of code, and walks copied stacks of programs that keep no frame pointers. It loads
+// nothing into the kernel: it reads the files that are mapped into a process, the map of what its runtime compiled,
+// and a few places of its memory.
 //
-// All of that may be hostile. It is opened through package door, each thing has a bound, and what a parser fails on
-// costs the names of that one file.
+// All of that may be hostile. It is opened through package door, everything has a bound, and a parser that fails
+// costs only the names of that one file.
 package symbols
 
 import (
@@ -39,9 +39,9 @@ const (
 	noFile        = "[no file]"
 )
 
-// A Symbolizer names addresses: the kernel's by the kernel itself, those of a process from the files that are mapped
-// into it, read through its own root, and from the map of a runtime that compiles. What it cannot name it says so. It
-// is not for concurrent use.
+// A Symbolizer names addresses: those of the kernel as the kernel does, those of a process from the files that are
+// mapped into it, read through its own root, and from the map of a runtime that compiles. It says so where it has no
+// name. It is not safe for concurrent use.
 type Symbolizer struct {
 	proc     string
 	kernel   map[uint64]KernelFunction
@@ -58,12 +58,11 @@ type Symbolizer struct {
 	nameless []string
 	opaque   map[string]bool // names that could not be made readable
 	until    time.Time       // when no further file is read; zero before the first
-	met      *Walker         // of these processes; nil where stacks are not walked
+	met      *Walker         // of these processes; nil if stacks are not walked
 	parsers
 }
 
-// parsers read bytes that belong to a process. Each runs behind the firewall: what it fails on has no names, and all
-// else has.
+// parsers read bytes that belong to a process. Each runs behind the firewall: only what it fails on has no names.
 type parsers struct {
 	elf      func(io.ReaderAt, *door.TableBudget) (*objectFile, error)
 	perfMap  func(io.Reader) (*perfmap.Map, error)
@@ -81,12 +80,12 @@ type fileID struct{ device, inode uint64 }
 
 // readTime bounds the time in which files are read, 10 to 100 ms each for the largest: on a host with hundreds of
 // programs the rest stays without names. Those with the most samples come first. It begins with the first file: on a
-// slow machine the kernel's list and a JVM's answer take longer than this, and no function of any program would get a
-// name.
+// slow machine the kernel's list and a JVM's answer take longer than this, and otherwise no function of any program
+// would get a name.
 const readTime = time.Second
 
-// New prepares to name addresses of the kernel, each with the function that the kernel says it is in, and any of the
-// processes in the procfs at proc.
+// New returns a Symbolizer for addresses of the kernel, each with the function that the kernel says it is in, and for
+// any address of the processes in the procfs at proc.
 func New(proc string, kernel map[uint64]KernelFunction) *Symbolizer {
 	return &Symbolizer{
 		proc: proc, kernel: kernel, maps: map[uint32][]door.Mapping{}, compiled: map[uint32]*perfmap.Map{},
@@ -97,8 +96,8 @@ func New(proc string, kernel map[uint64]KernelFunction) *Symbolizer {
 	}
 }
 
-// Learn takes over what a walker met while processes ran: their files and what these say of frames, and the mappings of
-// those processes that have ended since.
+// Learn takes over what a walker met while processes ran: their files and what these say about frames, and the
+// mappings of the processes that have ended since.
 func (s *Symbolizer) Learn(w *Walker, ended []uint32) {
 	s.met = w
 	for _, pid := range ended {
@@ -108,7 +107,7 @@ func (s *Symbolizer) Learn(w *Walker, ended []uint32) {
 	}
 }
 
-// KernelFrame names an address of the kernel: one that [New] was not given is in an unknown function.
+// KernelFrame names an address of the kernel. An address that [New] was not given is in an unknown function.
 func (s *Symbolizer) KernelFrame(at uint64) stacks.Frame {
 	if f, ok := s.kernel[at]; ok {
 		return stacks.Frame{Name: f.Name, Module: f.Module, Kind: stacks.Kernel}
@@ -122,9 +121,9 @@ type place struct {
 	at  uint64
 }
 
-// UserFrames names an address of a process, of a return address one less: the function, or the methods that were
-// compiled into one, the innermost first. They are not to be changed: most stacks have the same ones, so each is named
-// once.
+// UserFrames names an address of a process; for a return address, pass one less. It returns the function, or the
+// methods that were compiled into one, the innermost first. Do not change the frames: most stacks have the same ones,
+// so each is named once.
 func (s *Symbolizer) UserFrames(pid uint32, at uint64) []stacks.Frame {
 	frames, known := s.named[place{pid, at}]
 	if !known {
@@ -169,7 +168,7 @@ func (s *Symbolizer) nameFrames(pid uint32, at uint64) []stacks.Frame {
 	return []stacks.Frame{f}
 }
 
-// goFrames gives the functions of Go at an address, the innermost first: the compiler puts small ones into their
+// goFrames returns the functions of Go at an address, the innermost first: the compiler puts small ones into their
 // callers.
 func (s *Symbolizer) goFrames(pid uint32, m door.Mapping, b *objectFile, at uint64) (frames []stacks.Frame) {
 	s.ask(pid, m, b, func() {
@@ -182,7 +181,7 @@ func (s *Symbolizer) goFrames(pid uint32, m door.Mapping, b *objectFile, at uint
 	return frames
 }
 
-// ask looks something up in a file that is mapped. A table of Go on which that fails is not asked again.
+// ask looks something up in a mapped file. If that fails, the file's Go table is not used again.
 func (s *Symbolizer) ask(pid uint32, m door.Mapping, b *objectFile, what func()) {
 	if err := firewall.Run(elfOf(pid), func() error { what(); return nil }); err != nil {
 		b.table = nil
@@ -190,8 +189,8 @@ func (s *Symbolizer) ask(pid uint32, m door.Mapping, b *objectFile, what func())
 	}
 }
 
-// placed gives a function without a symbol by where it begins, as .eh_frame has it, and by the nearest one that has a
-// symbol: compilers keep the functions of a source file together.
+// placed names a function without a symbol by where it begins, according to .eh_frame, and by the nearest function
+// with a symbol: compilers keep the functions of a source file together.
 func (s *Symbolizer) placed(pid uint32, m door.Mapping, b *objectFile, at uint64) (sym symbol, ok bool) {
 	if s.met == nil {
 		return symbol{}, false
@@ -213,8 +212,8 @@ func (s *Symbolizer) placed(pid uint32, m door.Mapping, b *objectFile, at uint64
 	return sym, ok
 }
 
-// functionIn gives the function at an address of a process, in the file that is mapped there, and how far into it that
-// is.
+// functionIn returns the function at an address of a process, in the file that is mapped there, and how far into it
+// that is.
 func (s *Symbolizer) functionIn(pid uint32, m door.Mapping, b *objectFile, at uint64) (sym symbol, into uint64,
 	ok bool,
 ) {
@@ -230,13 +229,13 @@ func (s *Symbolizer) Close() {
 	s.held = nil
 }
 
-// maxMangled bounds the names that are taken apart: those of C++ can be made to unfold without an end.
+// maxMangled bounds the names that are demangled: C++ names can be made to unfold without an end.
 const maxMangled = 2000
 
 // readable undoes the mangling of C++ and Rust (Itanium C++ ABI, Rust RFC 2603), and leaves other names alone.
 //
-// The library has panicked on names that no compiler writes, such as _ZN1AcvT_cvT_IiEEv. That costs the name its
-// reading only.
+// The library has panicked on names that no compiler writes, such as _ZN1AcvT_cvT_IiEEv. Such a name just stays
+// mangled.
 func (s *Symbolizer) readable(pid uint32, m door.Mapping, name string) string {
 	if len(name) > maxMangled || !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") || s.opaque[name] {
 		return name
@@ -251,8 +250,8 @@ func (s *Symbolizer) readable(pid uint32, m door.Mapping, name string) string {
 	return text
 }
 
-// demangled gives a name of at most 4096 bytes, as long as a frame's may be, without parameters: those of a template
-// of C++ are hundreds of bytes, at each level of a recursion, and tell a reader nothing.
+// demangled returns a name of at most 4096 bytes, the limit for a frame's name, without parameters: the parameters of
+// a C++ template take hundreds of bytes at each level of a recursion, and tell a reader nothing.
 func demangled(name string) string {
 	return demangle.Filter(name, demangle.NoParams, demangle.NoTemplateParams, demangle.MaxLength(12))
 }
@@ -275,7 +274,7 @@ func (s *Symbolizer) mapsOf(pid uint32) []door.Mapping {
 	if list, ok := s.maps[pid]; ok {
 		return list
 	}
-	s.maps[pid] = nil // also when it has ended: its addresses stay unknown
+	s.maps[pid] = nil // even if it has ended: its addresses stay unknown
 	f, err := door.Maps(s.pidPath(pid, ""))
 	if err != nil {
 		return nil
@@ -289,7 +288,7 @@ func (s *Symbolizer) mapsOf(pid uint32) []door.Mapping {
 	return s.maps[pid]
 }
 
-// binaryOf gives the functions of a mapped file; nil of what cannot be read, or is no ELF file.
+// binaryOf returns the functions of a mapped file; nil if it cannot be read, or is not an ELF file.
 func (s *Symbolizer) binaryOf(pid uint32, m door.Mapping) *objectFile {
 	key := mappedFile{pid, m.Path, m.Deleted}
 	b, known := s.binaries[key]
@@ -326,7 +325,7 @@ func (s *Symbolizer) binaryOf(pid uint32, m door.Mapping) *objectFile {
 	return b
 }
 
-// hold keeps a file open whose names are still to be read, and closes any other.
+// hold keeps a file open if its names are still to be read, and closes any other.
 func (s *Symbolizer) hold(m door.Mapping, f *os.File, b *objectFile) {
 	switch {
 	case b == nil || b.table == nil:
@@ -343,7 +342,7 @@ func (s *Symbolizer) hold(m door.Mapping, f *os.File, b *objectFile) {
 	}
 }
 
-// readFile reads the functions of a file; nil if that cannot be.
+// readFile reads the functions of a file; nil if that fails.
 func (s *Symbolizer) readFile(pid uint32, m door.Mapping, f *os.File) *objectFile {
 	b, err := firewall.Parse(elfOf(pid), func() (*objectFile, error) { return s.elf(f, s.left) })
 	if err != nil {
@@ -356,8 +355,8 @@ func (s *Symbolizer) readFile(pid uint32, m door.Mapping, f *os.File) *objectFil
 
 func elfOf(pid uint32) string { return fmt.Sprintf("an ELF file of pid %d", pid) }
 
-// note keeps why functions of a file have no names, if that is for a bound or a fault of perfdoctor. Most files just
-// have none.
+// note keeps why functions of a file have no names, if the reason is a bound or a fault of perfdoctor. Most files
+// just have none.
 func (s *Symbolizer) note(m door.Mapping, err error) {
 	if err == nil || !errors.Is(err, door.ErrTooLarge) && !firewall.IsFault(err) {
 		return
@@ -365,7 +364,7 @@ func (s *Symbolizer) note(m door.Mapping, err error) {
 	s.nameless = append(s.nameless, fmt.Sprintf("names of the functions of %q: %v", m.Path, err))
 }
 
-// AppendNameless says in the recording what has no names though there may be some, and why.
+// AppendNameless records what has no names although there may be some, and why.
 func (s *Symbolizer) AppendNameless(a *recording.Appender) {
 	for _, what := range s.nameless {
 		a.Lost(1, what)
@@ -383,8 +382,9 @@ func identify(f *os.File) (fileID, error) {
 	return fileID{st.Dev, st.Ino}, nil
 }
 
-// openMapped opens the file of a mapping; of one that was replaced, as at an upgrade, the very one that is mapped, for
-// which the kernel wants CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN (proc_map_files_get_link in fs/proc/base.c).
+// openMapped opens the file of a mapping. If the file was replaced, as in an upgrade, it opens the one that is still
+// mapped, and the kernel requires CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN for that (proc_map_files_get_link in
+// fs/proc/base.c).
 func (s *Symbolizer) openMapped(pid uint32, m door.Mapping) (*os.File, error) {
 	if m.Deleted {
 		return door.OpenMagic(s.pidPath(pid, ""), fmt.Sprintf("map_files/%x-%x", m.From, m.To))
@@ -392,7 +392,7 @@ func (s *Symbolizer) openMapped(pid uint32, m door.Mapping) (*os.File, error) {
 	return s.openInRoot(pid, m.Path)
 }
 
-// openInRoot opens a file by its path in the process's root that the process may read.
+// openInRoot opens a file that the process may read, by its path in the process's root.
 func (s *Symbolizer) openInRoot(pid uint32, path string) (*os.File, error) {
 	root, err := door.Enter(s.pidPath(pid, ""))
 	if err != nil {

@@ -27,8 +27,8 @@ type KernelFunction struct {
 	Name, Module string // no module: it is in the core
 }
 
-// sortSymbols sorts them by address. Of several at one the first in the tables stays the first, by its
-// place: a sort that keeps the order moves symbols much more often.
+// sortSymbols sorts symbols by address. If several have the same address, the first in the tables stays the first, by
+// its order: a stable sort moves symbols much more often.
 func sortSymbols(list []symbol) {
 	for i := range list {
 		list[i].order = uint32(i)
@@ -38,7 +38,7 @@ func sortSymbols(list []symbol) {
 	})
 }
 
-// find gives the symbol that an address is in.
+// find returns the symbol that an address is in.
 func find(list []symbol, at uint64) (symbol, bool) {
 	i, exact := slices.BinarySearchFunc(list, at, func(s symbol, at uint64) int { return cmp.Compare(s.at, at) })
 	if !exact {
@@ -50,8 +50,7 @@ func find(list []symbol, at uint64) (symbol, bool) {
 	return list[i], true
 }
 
-// parseMaps keeps what is executable. Memory that no file is mapped to, where code is made at run time, has no path
-// then.
+// parseMaps keeps the executable mappings. Memory without a file, where code is made at run time, has no path then.
 func parseMaps(r io.Reader) ([]door.Mapping, error) {
 	var list []door.Mapping
 	for m, err := range door.ParseMaps(r) {
@@ -76,12 +75,12 @@ type objectFile struct {
 	table     *gotable.Table // of a Go program
 	loads     []elf.ProgHeader
 	buildID   string // of a stripped one, in hexadecimal digits
-	chooses   bool   // it has functions that are chosen as it is loaded, and have no symbol of their own
-	asked     bool   // about those
+	chooses   bool   // it has functions that are chosen when it is loaded, and that have no symbol of their own
+	asked     bool   // those were looked for
 }
 
-// readBinary reads the symbol tables of an ELF file; a stripped one has only those of its dynamic symbols, and Go's
-// table, which reads the file again when it is asked.
+// readBinary reads the symbol tables of an ELF file. A stripped file has only its dynamic symbols and Go's table;
+// that table reads the file again when it is used.
 func readBinary(r io.ReaderAt, left *door.TableBudget) (*objectFile, error) {
 	f, err := door.ELF(r)
 	if err != nil {
@@ -109,11 +108,12 @@ func readBinary(r io.ReaderAt, left *door.TableBudget) (*objectFile, error) {
 	return b, nil
 }
 
-// maxNear is how far a function is from another of its source file: the largest, parsers and interpreters, have that
-// much code.
+// maxNear is how far a function may be from another one of its source file: the largest, parsers and interpreters,
+// have that much code.
 const maxNear = 32 << 10
 
-// nearest gives the name of the function with a symbol that is next to an address; "" if there is none near.
+// nearest returns the name of the function, among those with a symbol, that is nearest to an address; "" if none is
+// near.
 func (b *objectFile) nearest(at uint64) (name string) {
 	i, _ := slices.BinarySearchFunc(b.functions, at, func(s symbol, at uint64) int { return cmp.Compare(s.at, at) })
 	far := uint64(maxNear)
@@ -129,7 +129,7 @@ func (b *objectFile) nearest(at uint64) (name string) {
 	return name
 }
 
-// address gives the address that an offset of the file is loaded at.
+// address returns the address that an offset of the file is loaded at.
 func (b *objectFile) address(offset uint64) (at uint64, ok bool) {
 	for _, p := range b.loads {
 		if offset >= p.Off && offset-p.Off < p.Filesz {
@@ -139,7 +139,7 @@ func (b *objectFile) address(offset uint64) (at uint64, ok bool) {
 	return 0, false
 }
 
-// function gives the function at an offset of the file, and how far into it that is.
+// function returns the function at an offset of the file, and how far into it that is.
 func (b *objectFile) function(offset uint64) (s symbol, into uint64, ok bool) {
 	at, ok := b.address(offset)
 	if !ok {
@@ -153,7 +153,7 @@ func (b *objectFile) function(offset uint64) (s symbol, into uint64, ok bool) {
 	return s, at - s.at, ok
 }
 
-// calls gives the functions of Go at an offset of the file, the innermost first; none of what is no Go.
+// calls returns the functions of Go at an offset of the file, the innermost first; none if it is not Go.
 func (b *objectFile) calls(offset uint64) []gotable.Call {
 	at, ok := b.address(offset)
 	if !ok || b.table == nil {

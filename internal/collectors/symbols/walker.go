@@ -17,25 +17,26 @@ import (
 )
 
 const (
-	// mappingsLast is how long mappings of a process are used that have none where its code runs.
+	// mappingsLast is how long a process's mappings are used although none of them is where its code runs.
 	mappingsLast = time.Second
-	// maxWalkedFiles bounds the files whose frames are read, each of which stays open: a PostgreSQL with its extensions
-	// has 30.
+	// maxWalkedFiles bounds the files whose frames are read; each stays open. A PostgreSQL with its extensions has
+	// 30.
 	maxWalkedFiles = 64
-	// maxMappings bounds the mappings that are kept of all processes, in bytes: 1000 of 60 have 6 MB.
+	// maxMappings bounds the mappings that are kept of all processes, in bytes: 1000 processes with 60 each take 6
+	// MB.
 	maxMappings = 16 << 20
-	// mappingSize is what one takes besides its path.
+	// mappingSize is what a mapping takes besides its path.
 	mappingSize = 64
 )
 
-// A Walker walks copied stacks of programs by what their files say of frames. It keeps the files and mappings that it
-// meets, so that a stack of a place that is known costs 1 µs, and code has names after its process has ended
-// ([Symbolizer.Learn]). It is not for concurrent use.
+// A Walker walks copied stacks of programs by what their files say about frames. It keeps the files and mappings that
+// it meets, so that a stack from a known place costs 1 µs, and code still has names after its process has ended
+// ([Symbolizer.Learn]). It is not safe for concurrent use.
 type Walker struct {
 	names   *Symbolizer   // for its mappings
 	kernels *unwind.Table // of the code that the kernel lends to programs, nil if it cannot be read
 	files   map[fileID]*walkedFile
-	mapped  map[mappedFile]*walkedFile // nil of one that cannot be read
+	mapped  map[mappedFile]*walkedFile // nil for one that cannot be read
 	fresh   map[uint32]time.Time       // since when mappings are known
 	room    int                        // of maxMappings
 }
@@ -45,7 +46,7 @@ type walkedFile struct {
 	table *unwind.Table // nil: it has none
 }
 
-// NewWalker prepares to walk stacks of the processes in the procfs at proc.
+// NewWalker returns a Walker for stacks of the processes in the procfs at proc.
 func NewWalker(proc string) *Walker {
 	return &Walker{
 		names: New(proc, nil), kernels: vdso(), files: map[fileID]*walkedFile{}, mapped: map[mappedFile]*walkedFile{},
@@ -53,9 +54,9 @@ func NewWalker(proc string) *Walker {
 	}
 }
 
-// Walk gives the addresses of a thread's stack, the innermost first, from its registers and a copy of the stack's
-// memory from the stack pointer on: none if it cannot be walked. whole tells whether it came to the outermost function.
-// The error is of perfdoctor itself.
+// Walk returns the addresses of a thread's stack, the innermost first, from its registers and a copy of the stack's
+// memory from the stack pointer on: none if it cannot be walked. whole says whether the walk reached the outermost
+// function. The error is a fault of perfdoctor itself.
 func (w *Walker) Walk(pid uint32, r unwind.Registers, stack []byte) (addresses []uint64, whole bool, err error) {
 	err = firewall.Run("the frames of a program", func() error {
 		find := func(pc uint64) (*unwind.Table, uint64, bool) { return w.find(pid, pc) }
@@ -65,16 +66,16 @@ func (w *Walker) Walk(pid uint32, r unwind.Registers, stack []byte) (addresses [
 	return addresses, whole, err
 }
 
-// Waiting gives what a walk of a thread that waits in a system call begins with: its registers as far as they are
+// Waiting returns what the walk of a thread in a blocking system call starts with: its registers as far as they are
 // known, and its stack, which is read from the memory of the process into buf. It ends where the stack does.
 func (w *Walker) Waiting(pid int, pc, sp uint64, buf []byte) (r unwind.Registers, stack []byte) {
 	memory := door.MemoryOf(w.names.proc + "/" + strconv.Itoa(pid))
-	n, _ := memory.ReadAt(buf, int64(sp)) // none of one that has ended
+	n, _ := memory.ReadAt(buf, int64(sp)) // none if the process has ended
 	return unwind.Registers{PC: pc, SP: sp, OnlySP: true}, buf[:n]
 }
 
-// Beyond gives the frame pointer of a thread's innermost function that no file describes: see [unwind.Beyond]. The
-// error is of perfdoctor itself.
+// Beyond returns the frame pointer of a thread's innermost function that no file describes: see [unwind.Beyond]. The
+// error is a fault of perfdoctor itself.
 func (w *Walker) Beyond(pid uint32, r unwind.Registers, stack []byte) (fp uint64, ok bool, err error) {
 	err = firewall.Run("the frames of a program", func() error {
 		fp, ok = unwind.Beyond(r, stack, func(pc uint64) (*unwind.Table, uint64, bool) { return w.find(pid, pc) })
@@ -83,7 +84,7 @@ func (w *Walker) Beyond(pid uint32, r unwind.Registers, stack []byte) (fp uint64
 	return fp, ok, err
 }
 
-// Close gives the files back. A symbolizer that has learnt from the walker must have no more to name.
+// Close closes the files. A symbolizer that has learnt from the walker must have nothing left to name.
 func (w *Walker) Close() {
 	for _, f := range w.files {
 		_ = f.file.Close() // nothing was written
@@ -104,7 +105,7 @@ func (w *Walker) open(pid uint32, m door.Mapping) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.file.Name()), nil
 }
 
-// mappings reads those of a process, as far as there is room: without any its stacks are not walked.
+// mappings reads the mappings of a process if there is room for them; without any, its stacks are not walked.
 func (w *Walker) mappings(pid uint32) {
 	size := func(list []door.Mapping) (n int) {
 		for _, m := range list {
@@ -144,7 +145,7 @@ func (w *Walker) find(pid uint32, pc uint64) (t *unwind.Table, address uint64, o
 	return t, address, true
 }
 
-// tableOf gives what a mapped file says of its frames; nil if it says nothing, or cannot be read.
+// tableOf returns what a mapped file says about its frames; nil if it says nothing, or cannot be read.
 func (w *Walker) tableOf(pid uint32, m door.Mapping) *unwind.Table {
 	if m.Path == vdsoName {
 		return w.kernels
@@ -156,7 +157,7 @@ func (w *Walker) tableOf(pid uint32, m door.Mapping) *unwind.Table {
 	return f.table
 }
 
-// fileOf gives a mapped file; nil if it cannot be read, or is past the bound.
+// fileOf returns a mapped file; nil if it cannot be read, or is past the bound.
 func (w *Walker) fileOf(pid uint32, m door.Mapping) *walkedFile {
 	key := mappedFile{pid, m.Path, m.Deleted}
 	of, known := w.mapped[key]
@@ -186,13 +187,13 @@ func (w *Walker) fileOf(pid uint32, m door.Mapping) *walkedFile {
 	return of
 }
 
-// vdsoName is what the kernel calls the code that it maps into every program, and vdsoMost more than it has: 8 KiB.
+// vdsoName is the kernel's name for the code that it maps into every program. vdsoMost is more than its size, 8 KiB.
 const (
 	vdsoName = "[vdso]"
 	vdsoMost = 64 << 10
 )
 
-// vdso reads that code in this process: it is the same in all programs of 64 bits. It is in no file.
+// vdso reads that code in this process: it is the same in all 64-bit programs. It is in no file.
 func vdso() *unwind.Table {
 	text, err := door.Maps("/proc/self")
 	if err != nil {

@@ -1,13 +1,13 @@
 package threadstates
 
-// What a call waits for, before it is known what its descriptor is: the words of the label "for".
+// What a call waits for, before its descriptor is known: the words of the label "for".
 const (
 	forOther   = "other"
 	forFutex   = "futex"
 	forMutex   = "mutex"
-	forAnswer  = "answer"  // of a destination
-	forMessage = "message" // of a destination that was not asked
-	forRequest = "request" // of a client of an own port
+	forAnswer  = "answer"  // from a destination
+	forMessage = "message" // from a destination that was not asked
+	forRequest = "request" // from a client of its own port
 	forConnect = "connect"
 	forRoom    = "room"   // the peer takes no more
 	forClient  = "client" // to accept
@@ -16,14 +16,15 @@ const (
 	forFile    = "file"
 	forSleep   = "sleep"
 	forChild   = "child"
-	forEvents  = "events" // of any of several descriptors
+	forEvents  = "events" // on any of several descriptors
 	forLock    = "lock"   // of a file or record
 	forSignal  = "signal"
 	forMemory  = "memory" // a page fault
-	forPoll    = "poll"   // of one descriptor, which has to be looked at first
+	forPoll    = "poll"   // on one descriptor, which has to be looked at first
 )
 
-// kinds says what calls wait for. Those of forPipe have a descriptor as the first argument, which tells the rest.
+// kinds says what calls wait for. Calls with forPipe have a descriptor as the first argument, which determines the
+// rest.
 var kinds = map[string]string{
 	"read": forPipe, "readv": forPipe, "pread64": forPipe, "preadv": forPipe, "preadv2": forPipe,
 	"recvfrom": forPipe, "recvmsg": forPipe, "recvmmsg": forPipe,
@@ -47,7 +48,7 @@ var writes = map[string]bool{
 	"sendmsg": true, "sendmmsg": true, "sendfile": true, "splice": true,
 }
 
-// hasDescriptor tells the kinds whose first argument is a descriptor.
+// hasDescriptor reports whether the first argument of calls of a kind is a descriptor.
 func hasDescriptor(kind string) bool {
 	switch kind {
 	case forPipe, forFile, forClient, forConnect, forLock:

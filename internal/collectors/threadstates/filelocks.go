@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// maxLocks bounds what is read of /proc/locks: 4,000 locks of 64 bytes. Who waits behind more has a holder without
-	// a name.
+	// maxLocks bounds what is read of /proc/locks: 4,000 locks of 64 bytes. A lock beyond that has a holder without a
+	// name.
 	maxLocks = 256 << 10
 	// maxFDInfo bounds what is read of a descriptor in /proc/PID/fdinfo: its locks come after a hundred bytes.
 	maxFDInfo = 4096
-	// locksPause is how long after a look at the locks the next one is, at least, and locksShare how many times as long
-	// as that look took: so looks take less than a hundredth of a CPU.
+	// locksPause is the shortest time from one look at the locks to the next. locksShare is that time as a multiple
+	// of what the look took, so that looks take less than a hundredth of a CPU.
 	locksPause = 200 * time.Millisecond
 	locksShare = 100
 )
 
-// A fileLock is one that somebody has, with those who wait for it, as /proc/locks lists it (fs/locks.c,
-// lock_get_status). A holder of 0 has ended, or is in a pid namespace above or beside; -1 stands for a lock of an open
-// file (F_OFD_SETLK), which no process has.
+// A fileLock is a held lock, with the processes that wait for it, as /proc/locks lists it (fs/locks.c,
+// lock_get_status). A holder of 0 has ended, or is in a pid namespace above or beside this one; -1 stands for a lock
+// of an open file (F_OFD_SETLK), which no process has.
 type fileLock struct {
 	holder  int
 	inode   uint64
 	waiters []int
 }
 
-// parseLocks reads lines as "1: FLOCK  ADVISORY  WRITE 88 fe:00:99 0 EOF"; those of who waits have an arrow behind the
-// number, and follow the one that they wait for.
+// parseLocks reads lines such as "1: FLOCK  ADVISORY  WRITE 88 fe:00:99 0 EOF"; the line of a waiter has an arrow
+// behind the number, and follows the lock that it waits for.
 func parseLocks(text []byte) (out []fileLock, err error) {
 	for line := range bytes.Lines(text) {
 		words := bytes.Fields(line)
@@ -68,8 +68,8 @@ func parseLocks(text []byte) (out []fileLock, err error) {
 	return out, nil
 }
 
-// lockOf gives the lock for which a process waits. A lock of an open file does not tell who waits for it; there, and
-// where the threads of a process wait for several, the file decides. ok is false where it is not one for sure.
+// lockOf returns the lock that a process waits for. A lock of an open file does not say who waits for it; for these,
+// and if the threads of a process wait for several locks, the file decides. ok is false if the lock is not certain.
 func lockOf(locks []fileLock, pid int, inode uint64) (l fileLock, ok bool) {
 	of := func(who int, file bool) (found []fileLock) {
 		for _, l := range locks {
@@ -99,10 +99,10 @@ type lockWait struct {
 	link string
 }
 
-// fileLocks are those that threads of the target wait for, and who was seen to hold them.
+// fileLocks are the file locks that threads of the target wait for, and who was seen to hold them.
 type fileLocks struct {
 	waits   map[lockWait]bool         // of this pass
-	holders map[string]map[string]int // by the file, in how many looks
+	holders map[string]map[string]int // by the file and the holder, in how many looks
 	next    time.Time
 }
 
@@ -110,7 +110,7 @@ func newFileLocks() fileLocks {
 	return fileLocks{waits: map[lockWait]bool{}, holders: map[string]map[string]int{}}
 }
 
-// seeHolders looks at who holds the locks for which threads wait now.
+// seeHolders looks at who holds the locks that threads wait for now.
 func (s *source) seeHolders(ctx context.Context) {
 	began := time.Now()
 	defer clear(s.locks.waits)
@@ -145,8 +145,8 @@ func (s *source) seeHolders(ctx context.Context) {
 	s.locks.next = began.Add(max(locksPause, locksShare*time.Since(began)))
 }
 
-// whoHas gives the process that has a lock, 0 where none is known. The one that took it may have ended: in the first
-// pid namespace its number still stands there (locks_translate_pid), and may be another's by now.
+// whoHas returns the process that has a lock, 0 if none is known. The process that took it may have ended: in the
+// first pid namespace the lock still has its pid (locks_translate_pid), which may be another process's by now.
 func (s *source) whoHas(ctx context.Context, link string, l fileLock) int {
 	if l.holder > 0 && s.has(l.holder, link, l.inode) {
 		return l.holder
@@ -160,8 +160,9 @@ func (s *source) whoHas(ctx context.Context, link string, l fileLock) int {
 	return l.holder // it may see the file by another path
 }
 
-// holderOf gives the first process that has the file open with a lock on it, 0 without any: for a lock whose own number
-// is none. A program that took it for its parent has ended (flock(1) with a descriptor), and a child shares it.
+// holderOf returns the first process that has the file open with a lock on it, 0 if there is none. It serves locks
+// whose own pid is not a holder's: the program that took the lock for its parent has ended (flock(1) with a
+// descriptor), and a child shares it.
 func (s *source) holderOf(ctx context.Context, link string, inode uint64) (first int) {
 	procs, err := os.ReadDir(s.env.Host.Proc)
 	if err != nil {
@@ -187,7 +188,7 @@ func (s *source) has(pid int, link string, inode uint64) bool {
 	return has
 }
 
-// descriptors is has, and how many descriptors were looked at.
+// descriptors is has, and also returns how many descriptors it looked at.
 func (s *source) descriptors(pid int, link string, inode uint64) (looked int, has bool) {
 	fds, err := door.Descriptors(s.process(pid), maxLinksOfProcess)
 	if err != nil {
@@ -217,7 +218,8 @@ func (s *source) locked(pid int, fd string, inode uint64) bool {
 	return false
 }
 
-// heldBy names who was seen most often to hold a lock on the file, " held by pid 88 (sh)"; empty where nobody was.
+// heldBy names the process that was seen most often to hold a lock on the file, " held by pid 88 (sh)"; empty if none
+// was.
 func (l *fileLocks) heldBy(link string) string {
 	most, n := "", 0
 	for name, looks := range l.holders[link] {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// namer gives a function that says what a place waits for and on what. Sockets and the ends of pipes are looked up
+// namer returns a function that says what a place waits for and on what. Sockets and the ends of pipes are looked up
 // once, at the end of the window.
 func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on string) {
 	pipes, children := map[string]int{}, map[string]map[string]bool{} // pipes by owner, children by program
@@ -48,9 +48,9 @@ func (s *source) namer(ctx context.Context) func(*thread, place) (reason, on str
 	}
 }
 
-// ofLink says what a read or write of something else than a socket waits for. Who reads what a child writes waits for
-// the child; who reads what another writes waits for its next piece of work. A file that is waited for in a sleep that
-// a signal may end is none on a disk: it is a named pipe or a device, whose other end is not known.
+// ofLink says what a read or write of anything but a socket waits for. A process that reads what its child writes
+// waits for the child; one that reads what another process writes waits for its next piece of work. A file is not on
+// a disk if the wait for it is an interruptible sleep: it is a named pipe or a device, whose other end is not known.
 func (s *source) ofLink(reader int, p place, ends map[string]holder) (reason, on string) {
 	link := p.link
 	switch {
@@ -100,7 +100,7 @@ func addChild(children map[string]map[string]bool, p place) {
 	children[program][p.on] = true
 }
 
-// programOf is the program in the name that nameOf gives to a process.
+// programOf returns the program in a name from nameOf.
 func programOf(name string) string {
 	_, program, _ := strings.Cut(strings.TrimSuffix(name, ")"), "(")
 	return program

@@ -22,8 +22,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/kernel/syscalls"
 )
 
-// link gives what a descriptor of the process leads to, "socket:[123]", "pipe:[45]" or a path; empty if it cannot be
-// read.
+// link returns what a descriptor of the process leads to, "socket:[123]", "pipe:[45]" or a path; empty if it cannot
+// be read.
 func (s *source) link(pid int, fd uint64) string {
 	if fd > 1<<30 { // an int in the kernel
 		return ""
@@ -47,7 +47,7 @@ func inode(link, kind string) (uint64, bool) {
 	return n, err == nil
 }
 
-// polled gives the one descriptor of a poll, and whether it waits for room; none for several.
+// polled returns the one descriptor of a poll, and whether it waits for room; none for several.
 func (s *source) polled(pid int, c syscalls.Entry) (fd uint64, write, ok bool) {
 	if c.Args[1] != 1 {
 		return 0, false, false
@@ -74,11 +74,11 @@ func (s *source) peek(pid int, address uint64, into []byte) bool {
 	return err == nil
 }
 
-// maxMemories bounds the processes that are kept so, those that have ended among them.
+// maxMemories bounds the processes whose memory is kept open, including those that have ended.
 const maxMemories = 1000
 
-// lockHolder gives the thread that holds the lock in which the thread waits, 0 if it is no lock or not known. In a
-// mutex of glibc the word that is waited for is 2 while others wait, and its owner's id is two words on (struct
+// lockHolder returns the thread that holds the lock that the thread waits for, 0 if it is not a lock or not known. In
+// a mutex of glibc the word that is waited for is 2 while others wait, and its owner's id is two words on (struct
 // __pthread_mutex_s, sysdeps/nptl/bits/struct_mutex.h); in a mutex with priority inheritance the word is the owner's
 // id itself.
 func (s *source) lockHolder(pid int, c syscalls.Entry, threads map[int]bool) (tid int, isLock bool) {
@@ -105,12 +105,12 @@ type endpoint struct {
 	pushed        bool // the peer sends without being asked
 }
 
-// sockets are those that were waited for, by inode, and the ports on which somebody listens.
+// sockets are the sockets that were waited for, by inode, and the ports on which somebody listens.
 type sockets struct {
 	wanted    map[uint64]bool
 	known     map[uint64]endpoint
 	listening map[uint16]bool
-	fresh     bool      // one is wanted that was not looked for
+	fresh     bool      // a wanted one was not looked for yet
 	next      time.Time // when to look again at the earliest
 }
 
@@ -124,15 +124,15 @@ func (s *sockets) want(inode uint64) {
 	}
 }
 
-// lookPause is how many times as long as a look at the sockets the pause after it is, at least: so looks take less than
-// a fiftieth of a CPU.
+// lookPause is the shortest pause after a look at the sockets, as a multiple of what the look took, so that looks
+// take less than a fiftieth of a CPU.
 const lookPause = 50
 
 // withFiles are the states of sockets that a descriptor may lead to, and of those that were just closed.
 var withFiles = sockdiag.AllStates &^ sockdiag.StatesOf(sockdiag.TimeWait)
 
-// findSockets looks up what the wanted sockets lead to, in the network namespace of the process. What was known of one
-// that is gone stays.
+// findSockets looks up what the wanted sockets lead to, in the network namespace of the process. What was known about
+// a socket stays when it is gone.
 func (s *source) findSockets(ctx context.Context, pid int) {
 	began := time.Now()
 	_ = s.env.Host.InNetNS(pid, func() error {
@@ -158,7 +158,7 @@ func (s *source) findSockets(ctx context.Context, pid int) {
 	s.sockets.fresh, s.sockets.next = false, time.Now().Add(lookPause*time.Since(began))
 }
 
-// findUDP adds those that are of UDP. Its tables are files of the namespace of the process.
+// findUDP adds the UDP sockets. Their tables are files of the process's namespace.
 func (s *source) findUDP(pid int) {
 	missing := func(inode uint64) bool {
 		_, known := s.sockets.known[inode]
@@ -189,12 +189,12 @@ func (s *source) findUDP(pid int) {
 // socketsTime bounds the look at the sockets of a namespace: 100,000 take 50 ms.
 const socketsTime = 500 * time.Millisecond
 
-// unasked is after how many milliseconds data is no answer: the process has sent nothing for so long, and received
-// since. A subscription is such, or a replica.
+// unasked is the number of milliseconds after which data is not an answer: the process has sent nothing for that
+// long, and received since. A subscription is like that, or a replica.
 const unasked = 1000
 
-// ofSocket says what a wait for a socket is for, and on what. A socket whose local port is one on which somebody
-// listens is a client's.
+// ofSocket says what a wait for a socket is for, and on what. If somebody listens on the socket's local port, it is a
+// client's.
 func ofSocket(e endpoint, known bool, listening map[uint16]bool, write bool) (reason, on string) {
 	switch {
 	case !known:
@@ -259,7 +259,7 @@ const (
 	maxLinksOfProcess = 1000
 )
 
-// nameOf is a process with its program's name.
+// nameOf returns a process's pid with its program's name.
 func (s *source) nameOf(pid int) string {
 	st, _, err := s.env.Host.ReadStat(pid, 0, nil)
 	if err != nil {
@@ -268,7 +268,7 @@ func (s *source) nameOf(pid int) string {
 	return fmt.Sprintf("pid %d (%s)", pid, st.Comm)
 }
 
-// childOf says for which child a thread waits. The kernel lists a process's children in the file of the thread that
+// childOf says which child a thread waits for. The kernel lists a process's children in the file of the thread that
 // made them (fs/proc/array.c, CONFIG_PROC_CHILDREN).
 func (s *source) childOf(pid int, c syscalls.Entry) string {
 	if n := int64(int32(c.Args[0])); c.Name == "wait4" && n > 0 {
@@ -291,5 +291,5 @@ func (s *source) childOf(pid int, c syscalls.Entry) string {
 	return strings.Join(names, ", ")
 }
 
-// namedChildren are enough to tell what they are.
+// namedChildren is how many children are named: enough to tell what they are.
 const namedChildren = 1

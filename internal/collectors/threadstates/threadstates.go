@@ -1,7 +1,7 @@
-// Package threadstates samples what the target's threads stand in: the state, the system call, and what that waits for.
+// Package threadstates samples what the target's threads are in: the state, the system call, and what that waits for.
 //
-// It reads files of /proc alone, so that it works on every kernel and costs a known share of a CPU. A wait that began
-// before the window and does not end is no event of a tracer; here it is seen like any other.
+// It reads only files in /proc, so it works on every kernel and costs a known share of a CPU. A tracer has no event
+// for a wait that began before the window and does not end; here it is seen like any other.
 package threadstates
 
 import (
@@ -21,16 +21,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// pace: passes take 0.3 ms for 20 threads; more often than 50 times a second tells nothing more in 10 s.
+// pace: passes take 0.3 ms for 20 threads; more than 50 passes a second show nothing more in 10 s.
 var pace = collect.Passes{Share: 0.01, Least: 20 * time.Millisecond, Longest: time.Second}
 
 const (
-	// maxThreads bounds the threads of one pass: 16 µs each, so 16 ms. Of more, a half, a quarter and so on is looked
-	// at, the same in each pass, and stands for all: a time is what lies between two looks.
+	// maxThreads bounds the threads of one pass: 16 µs each, so 16 ms. If there are more, a pass looks at a half, a
+	// quarter and so on, which stands for all. It is the same in each pass, because a time is what lies between two
+	// looks.
 	maxThreads = 1000
-	// maxSeries bounds the series: those of the longest times. The rest is summed up by pool.
+	// maxSeries bounds the series: the longest times have one. The rest is summed up by pool.
 	maxSeries = 500
-	// maxConnections bounds the connections that are told of: more than the threads of most pools.
+	// maxConnections bounds the connections that are reported: more than the threads of most pools.
 	maxConnections = 200
 )
 
@@ -49,7 +50,7 @@ func Collectors() []collect.Collector {
 	}}
 }
 
-// A place is what a thread stands in, as far as it is known during the window.
+// A place is what a thread is in, as far as that is known during the window.
 type place struct {
 	state, call, reason string
 	link                string // of the descriptor: "socket:[123]"
@@ -63,9 +64,9 @@ type thread struct {
 	comm  string
 	first time.Time // when it was first looked at
 	last  time.Time
-	still bool // it stands where it stood at first
+	still bool // it is where it was at first
 	begin place
-	now   place  // where it stood last
+	now   place  // where it was last
 	runs  string // how often it had been on a CPU at first, from schedstat
 	times map[place]time.Duration
 }
@@ -97,14 +98,14 @@ type listing struct {
 }
 
 const (
-	// listingOld is when a listing is too old, though nothing was born since: what has ended is in it still.
+	// listingOld is when a listing is too old even if nothing was born since: it still has what has ended.
 	listingOld = 250 * time.Millisecond
-	// longListingOld is when one of more than maxThreads is, whatever was born: of 10,000 it takes 4 ms, and a pass
-	// looks at some of them only.
+	// longListingOld is when a listing of more than maxThreads is too old, whatever was born: listing 10,000 takes 4
+	// ms, and a pass looks at only some of them.
 	longListingOld = time.Second
 )
 
-// serves tells whether the listing will do for another pass, where born is who was born last.
+// serves reports whether the listing will do for another pass; born is who was born last.
 func (l *listing) serves(born string) bool {
 	if len(l.all) > maxThreads {
 		return time.Since(l.at) < longListingOld
@@ -128,7 +129,7 @@ func open(ctx context.Context, env collect.Env) (collect.Source, error) {
 	return s, nil
 }
 
-// pass looks at each thread once, of many at some.
+// pass looks at each thread once, or at some of them if there are many.
 func (s *source) pass(ctx context.Context) error {
 	latest := time.Now()
 	if err := s.listThreads(ctx); err != nil {
@@ -146,8 +147,8 @@ func (s *source) pass(ctx context.Context) error {
 	return nil
 }
 
-// listThreads lists the target's threads, unless none was born since that was done last: it takes longer than to look
-// at them.
+// listThreads lists the target's threads, unless none was born since the last listing: listing them takes longer than
+// looking at them.
 func (s *source) listThreads(ctx context.Context) error {
 	born := s.env.Host.LastBorn()
 	if s.list.serves(born) {
@@ -171,7 +172,8 @@ func (s *source) listThreads(ctx context.Context) error {
 
 type threadOf struct{ pid, tid int }
 
-// lookAt looks at each of the threads, of many at some; ended is false where the context was done before.
+// lookAt looks at each of the threads, or at some of them if there are many; ended is false if the context was done
+// before that.
 func (s *source) lookAt(ctx context.Context, all []threadOf) (ended bool) {
 	tids := map[int]bool{}
 	for _, t := range all {
@@ -187,7 +189,7 @@ func (s *source) lookAt(ctx context.Context, all []threadOf) (ended bool) {
 		if ctx.Err() != nil {
 			return false
 		}
-		if t.tid%stride == 0 && looked < maxThreads { // ids may be chosen
+		if t.tid%stride == 0 && looked < maxThreads { // a program may choose its ids
 			looked++
 			s.look(t, tids)
 		}
@@ -196,7 +198,7 @@ func (s *source) lookAt(ctx context.Context, all []threadOf) (ended bool) {
 	return true
 }
 
-// look adds the time since the thread was last looked at to where it stands now. One that has ended, or may not be
+// look adds the time since the thread was last looked at to where it is now. A thread that has ended, or may not be
 // looked at, is left out.
 func (s *source) look(at threadOf, tids map[int]bool) {
 	st, buf, err := s.env.Host.ReadStat(at.pid, at.tid, s.buf)
@@ -227,7 +229,7 @@ func (s *source) look(at threadOf, tids map[int]bool) {
 	t.still = t.still && p == t.begin
 }
 
-// standing says what a thread of this state stands in.
+// standing says what a thread in this state is in.
 func (s *source) standing(at threadOf, state byte, tids map[int]bool) (p place, ok bool) {
 	switch state {
 	case 'R':
@@ -251,7 +253,7 @@ func (s *source) standing(at threadOf, state byte, tids map[int]bool) (p place, 
 	if err != nil {
 		return place{}, false
 	}
-	if c.Running { // meanwhile
+	if c.Running { // it runs by now
 		return place{state: "running"}, true
 	}
 	p.call = c.Name
@@ -259,7 +261,7 @@ func (s *source) standing(at threadOf, state byte, tids map[int]bool) (p place, 
 	return p, true
 }
 
-// classify says what the call waits for, as far as that is not a socket's.
+// classify says what the call waits for, unless that is a socket's.
 func (s *source) classify(p *place, at threadOf, c syscalls.Entry, tids map[int]bool) {
 	p.reason = cmp.Or(kinds[c.Name], forOther)
 	p.write = writes[c.Name]
@@ -314,7 +316,7 @@ func (s *source) runs(at threadOf) string {
 
 // Close ends the passes.
 func (s *source) Close() error {
-	_ = s.watch.Stop() // Sample tells of an error
+	_ = s.watch.Stop() // Sample reports an error
 	return nil
 }
 
@@ -334,8 +336,8 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	return nil
 }
 
-// toTheEnd has the threads of the last pass stand where they stood then until the window ends: of a thousand threads
-// that pass may be a second ago.
+// toTheEnd lets the threads of the last pass stay where they were until the window ends: with a thousand threads that
+// pass may be a second ago.
 func (s *source) toTheEnd(end time.Time) {
 	for _, t := range s.threads {
 		if !t.last.Before(s.latest) {
@@ -345,7 +347,7 @@ func (s *source) toTheEnd(end time.Time) {
 	}
 }
 
-// series is one of the metric.
+// series is one series of the metric.
 type series struct {
 	labels [7]string
 	value  time.Duration
@@ -376,7 +378,7 @@ func (s *source) append(ctx context.Context, a *recording.Appender) {
 	}
 }
 
-// appendConnections tells on which connections answers were waited for, once their sockets are known.
+// appendConnections appends the connections on which threads waited for answers, once their sockets are known.
 func (s *source) appendConnections(a *recording.Appender) {
 	sums := map[[4]string]time.Duration{}
 	for _, t := range s.threads {
@@ -399,8 +401,8 @@ func (s *source) appendConnections(a *recording.Appender) {
 	}
 }
 
-// summedUp bounds the series: the rest has no thread and the name of its pool. So have the threads that were not looked
-// at, of which there are so many for each that was.
+// summedUp bounds the series: the rest has no thread and the name of its pool. So have the threads that were not
+// looked at; others is how many of them there are for each that was.
 func summedUp(list []series, others float64) []series {
 	if len(list) <= maxSeries && others == 0 {
 		return list
@@ -422,7 +424,7 @@ func summedUp(list []series, others float64) []series {
 	return out
 }
 
-// labels are those of metric.ThreadStateTime.
+// labels returns the labels of metric.ThreadStateTime.
 func (s *source) labels(tid int, t *thread, p place, name func(*thread, place) (reason, on string)) [7]string {
 	reason, on := name(t, p)
 	return [7]string{strconv.Itoa(t.pid), strconv.Itoa(tid), t.comm, p.state, p.call, reason, on}

@@ -12,9 +12,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// appendDotNet appends what threads of .NET do, in the form of scripts: the system call, the methods that lead to it,
-// and between the two what the runtime does for them. Threads that are the runtime's own have no method, and are left
-// out: of these are workers of its pool without work, up to .NET 5.
+// appendDotNet appends what .NET threads do, in the form of scripts: the system call, the methods that lead to it,
+// and what the runtime does between the two. The runtime's own threads have no method, and are left out: up to .NET 5
+// these include idle workers of its pool.
 func (s *source) appendDotNet(ctx context.Context, a *recording.Appender, names *symbols.Symbolizer) {
 	pids := slices.DeleteFunc(slices.Clone(s.pids), func(pid int) bool { return !s.managed[pid] })
 	if len(pids) == 0 {
@@ -32,7 +32,7 @@ func (s *source) appendDotNet(ctx context.Context, a *recording.Appender, names 
 			s.addWait(b, at, methodsIn(names, at, list), outer)
 		}
 	}
-	for id, o := range outer { // what it runs is not known here, but which pool's it is
+	for id, o := range outer { // what it runs is not known here, only which pool it belongs to
 		if ran := s.ran[id]; ran > 0 {
 			b.Add(stacks.Sample{
 				Stack: numbers(b, o.frames), Thread: o.thread, State: stacks.Running, Count: 1, Value: int64(ran),
@@ -48,12 +48,12 @@ func (s *source) appendDotNet(ctx context.Context, a *recording.Appender, names 
 	a.Profile(p)
 }
 
-// addWait adds the time at a place, where a method leads to it, and notes what its thread begins with.
+// addWait adds the time at a place, if a method leads to it, and notes what its thread begins with.
 func (s *source) addWait(b *stacks.Builder, at place, frames []stacks.Frame, outer map[thread]outermost) {
 	if len(frames) == 0 {
 		return
 	}
-	if at.call != "futex" { // in which the runtime waits for whatever it is: its functions say more
+	if at.call != "futex" { // the runtime waits for everything in a futex: its functions say more
 		frames = slices.Insert(frames, 0, stacks.Frame{Name: at.call, Kind: stacks.Kernel})
 	}
 	of := b.Thread(stacks.Thread{ID: at.tid, Name: s.name(at)})
@@ -65,14 +65,14 @@ func (s *source) addWait(b *stacks.Builder, at place, frames []stacks.Frame, out
 	}
 }
 
-// outermost are the frames that a thread begins with, where it waits for longest.
+// outermost has the frames that a thread begins with, from the place where it waits longest.
 type outermost struct {
 	frames []stacks.Frame
 	thread int
 	waited time.Duration
 }
 
-// entry gives the frames from the outermost to the first method that does not come with .NET.
+// entry returns the frames from the outermost to the first method that does not come with .NET.
 func entry(frames []stacks.Frame) []stacks.Frame {
 	for i := len(frames) - 1; i >= 0; i-- {
 		if frames[i].Managed() && !strings.HasPrefix(frames[i].Name, "System.") {
@@ -82,12 +82,12 @@ func entry(frames []stacks.Frame) []stacks.Frame {
 	return frames
 }
 
-// methodsIn gives the frames of a wait up to the outermost method, none where there is no method.
+// methodsIn returns the frames of a wait up to the outermost method, none if there is no method.
 func methodsIn(names *symbols.Symbolizer, at place, list []uint64) (frames []stacks.Frame) {
 	last := 0
 	for i, ip := range list {
 		if i > 0 {
-			ip-- // the call is before where it returns to
+			ip-- // the call is before the return address
 		}
 		frames = append(frames, names.UserFrames(uint32(at.pid), ip)...)
 		if n := len(frames); n > 0 && frames[n-1].Managed() {

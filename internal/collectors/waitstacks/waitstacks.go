@@ -1,6 +1,6 @@
-// Package waitstacks samples where threads of programs of machine code wait. It needs no BPF: it walks their stacks as
-// the CPU profile of a target does, by package symbols. The stacks of waits that BPF takes follow frame pointers, which
-// most programs in C and C++ have none of.
+// Package waitstacks samples where threads of machine-code programs wait. It needs no BPF: it walks their stacks with
+// package symbols, as the CPU profile of a target does. BPF takes stacks of waits by frame pointers, and most C and
+// C++ programs have none.
 package waitstacks
 
 import (
@@ -21,19 +21,20 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// pace: a look at a thread takes 15 µs, and the walk of a stack that was not met before 50.
+// pace: a look at a thread takes 15 µs, and the walk of a new stack 50.
 var pace = collect.Passes{Share: 0.005, Least: 50 * time.Millisecond, Longest: time.Second}
 
 const (
-	// maxThreads bounds the threads of a pass. Of more, others have their turn in the next.
+	// maxThreads bounds the threads of a pass. If there are more, the others have their turn in the next pass.
 	maxThreads = 100
 	// maxStacks bounds the stacks that are kept, of 1 KB each at most.
 	maxStacks = 4096
 	// membersLast is how long a list of the target's processes is used.
 	membersLast = time.Second
-	// maxInspected bounds the processes that are looked into at once, a millisecond each: the rest is in a second.
+	// maxInspected bounds the processes that are looked into at once, a millisecond each: the rest have their turn a
+	// second later.
 	maxInspected = 20
-	// stackSize is how much of a stack is read, in bytes: as much as is taken of one that runs.
+	// stackSize is how much of a stack is read, in bytes: as much as is taken of a running thread.
 	stackSize = 16 << 10
 )
 
@@ -53,11 +54,11 @@ func Collectors(dotNet *dotnet.Names) []collect.Collector {
 	}}
 }
 
-// A place is where a thread stands, as far as that is seen without its stack.
+// A place is where a thread is, as far as that is known without its stack.
 type place struct {
 	pid, tid int
 	call     string
-	object   uint64 // of a futex its address
+	object   uint64 // the address of a futex
 	sp, pc   uint64
 }
 
@@ -66,8 +67,8 @@ type source struct {
 	env    collect.Env
 	walks  *symbols.Walker
 	watch  *collect.Watch
-	native map[host.TaskID]bool // of those that were looked into
-	pids   []int                // that are, and live
+	native map[host.TaskID]bool // of the processes that were looked into
+	pids   []int                // of those that are native, and live
 	listed time.Time
 	turn   int
 	buf    []byte
@@ -79,7 +80,7 @@ type source struct {
 	began  time.Time
 	last   time.Time
 	lost   int64
-	fault  error // the last, of perfdoctor itself
+	fault  error // the last fault of perfdoctor itself
 
 	dotNet  *dotnet.Names
 	managed map[int]bool // processes of .NET
@@ -107,7 +108,7 @@ func open(ctx context.Context, env collect.Env, dotNet *dotnet.Names) (collect.S
 	return s, nil
 }
 
-// pass looks at threads, of many at some. Each stands for the time since the pass before.
+// pass looks at threads, or at some of them if there are many. Each stands for the time since the previous pass.
 func (s *source) pass(ctx context.Context) (idle bool, err error) {
 	now := time.Now()
 	if now.Sub(s.listed) > membersLast {
@@ -161,8 +162,8 @@ func (s *source) list(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// walked tells the runtimes whose waits are seen by the machine code only: also of interpreters that have no collector
-// of their own, since the functions of these say what is waited for (rb_mutex_lock).
+// walked reports whether a runtime's waits are visible only in machine code. This includes interpreters without a
+// collector of their own, since their functions say what they wait for (rb_mutex_lock).
 func walked(r host.Runtime) bool {
 	switch r {
 	case host.RuntimeNative, host.RuntimeRuby, host.RuntimePHP, host.RuntimeErlang, host.RuntimeDotNet:
@@ -171,7 +172,7 @@ func walked(r host.Runtime) bool {
 	return false
 }
 
-// look adds time to where a thread stands, if it waits.
+// look adds time to where a thread is, if it waits.
 func (s *source) look(at place, since time.Duration) {
 	file := filepath.Join(s.env.Host.Proc, strconv.Itoa(at.pid), "task", strconv.Itoa(at.tid), "syscall")
 	text, err := host.ReadRecord(file, s.buf)
@@ -179,7 +180,7 @@ func (s *source) look(at place, since time.Duration) {
 		return // it has ended
 	}
 	e, err := syscalls.Parse(text)
-	if err == nil && (e.Running || e.Name == "") && s.managed[at.pid] { // or is ready, as one that this look preempts
+	if err == nil && (e.Running || e.Name == "") && s.managed[at.pid] { // or ready, as one that this look preempts is
 		s.ran[thread{at.pid, at.tid}] += since
 	}
 	if err != nil || e.Running || e.Name == "" {
@@ -200,8 +201,8 @@ func (s *source) look(at place, since time.Duration) {
 	s.count[at]++
 }
 
-// walk gives the addresses of a thread's stack, the innermost first. One that wakes up meanwhile has another stack by
-// then: what is read is of the same place, or cannot be walked.
+// walk returns the addresses of a thread's stack, the innermost first. A thread that wakes up meanwhile has another
+// stack by then: what is read belongs to the same place, or cannot be walked.
 func (s *source) walk(at place) []uint64 {
 	registers, stack := s.walks.Waiting(at.pid, at.pc, at.sp, s.stack)
 	list, _, err := s.walks.Walk(uint32(at.pid), registers, stack)
@@ -251,7 +252,7 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 func (s *source) frames(b *stacks.Builder, names *symbols.Symbolizer, pid int, list []uint64) (out []int) {
 	for i, at := range list {
 		if i > 0 {
-			at-- // the call is before where it returns to
+			at-- // the call is before the return address
 		}
 		for _, f := range names.UserFrames(uint32(pid), at) {
 			out = append(out, b.Frame(f))
@@ -260,7 +261,7 @@ func (s *source) frames(b *stacks.Builder, names *symbols.Symbolizer, pid int, l
 	return out
 }
 
-// class is that of the off-CPU profile, as far as it is known.
+// class returns the class of the off-CPU profile, as far as it is known.
 func (at place) class() string {
 	if at.object != 0 {
 		return fmt.Sprintf("futex %#x", at.object)
@@ -281,7 +282,7 @@ func (s *source) name(at place) string {
 
 // Close ends the sampling.
 func (s *source) Close() error {
-	_ = s.watch.Stop() // Sample tells of an error
+	_ = s.watch.Stop() // Sample reports an error
 	s.walks.Close()
 	return nil
 }
