@@ -199,7 +199,7 @@ func parseReply(text []byte) (attachReply, error) {
 	return attachReply{int(code), string(rest)}, nil
 }
 
-// noReply explains a request without an answer. It looks at the process anew, which may have changed since the
+// noReply explains a request without an answer. It looks at the process again, since that may have changed after the
 // inspection.
 func (vm *VM) noReply(ctx context.Context, what string, err error) error {
 	if _, statusErr := os.Stat(vm.proc("status")); statusErr != nil {

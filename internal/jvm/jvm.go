@@ -44,7 +44,7 @@ const (
 type VM struct {
 	PID       int    // as perfdoctor counts
 	NSPid     int    // as the target counts, which names its files; PID itself before Linux 4.1
-	StartTime uint64 // in ticks after boot: tells the process from a later one with the same pid
+	StartTime uint64 // in ticks after boot: distinguishes the process from a later one with the same pid
 
 	Kind    Kind
 	Sign    string // by what Kind was recognised, such as "maps /opt/jdk/lib/server/libjvm.so"

@@ -39,7 +39,7 @@ type Root struct {
 	dir string // /proc/PID
 	who who
 
-	beneath bool // no path may lead above fd, not even to begin at it anew
+	beneath bool // no path may lead above fd, not even to restart at it
 	noLinks bool // no path may lead through a link
 
 	fits func(unix.Stat_t) error // what every directory on the way has to be; nil: anything

@@ -218,7 +218,7 @@ func (h *helpers) notePeak() {
 	}
 }
 
-// Helped reports whether this process is a helper. It then has served until it was no longer needed, and main
+// Helped reports whether this process is a helper. If so, it has served until it was not wanted any more, and main
 // returns.
 func Helped() bool {
 	if os.Args[0] != helperName {

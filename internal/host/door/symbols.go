@@ -139,7 +139,7 @@ func decodeSymbol(f *elf.File, b []byte, names *NameTable) Symbol {
 	}
 }
 
-// NameTable gives the names of a table of strings that end with a zero, within a budget.
+// NameTable reads names from a table of zero-terminated strings, within a budget.
 type NameTable struct {
 	Data []byte
 	Left *TableBudget

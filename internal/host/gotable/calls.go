@@ -206,7 +206,7 @@ func (t *Table) dataOf(s *elf.Section) (address uint64, ok bool) {
 	}
 }
 
-// sectionAt returns the rest of the section that holds an address.
+// sectionAt returns the section that holds an address, from the address on.
 func (t *Table) sectionAt(address uint64) io.ReaderAt {
 	i := slices.IndexFunc(t.file.Sections, func(s *elf.Section) bool {
 		return s.Type == elf.SHT_PROGBITS && s.ReaderAt != nil && address >= s.Addr && address-s.Addr < s.Size

@@ -27,8 +27,9 @@ const (
 )
 
 // Search finds objects in the private memory of the process whose directory in procfs is dir, by a word that they
-// hold behind bytes after their beginning, such as the address of their type. read reports whether there is an object
-// at an address, and found holds the objects by address. whole is false if there was more memory than is searched.
+// hold so many bytes (behind) after their beginning, such as the address of their type. read reports whether there is
+// an object at an address, and found holds the objects by address. whole is false if there was more memory than is
+// searched.
 func Search[T any](r Reader, dir string, words []uint64, behind uint64, read func(at uint64) (T, bool)) (
 	found map[uint64]T, whole bool, err error,
 ) {

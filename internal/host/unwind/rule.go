@@ -16,7 +16,7 @@ const (
 type rule struct {
 	base   base
 	offset int64 // to the base
-	loaded bool  // the address is stored at the sum, and then is to be added:
+	loaded bool  // the address is the value stored at the sum, plus:
 	added  int64
 	stub   byte // of a linkage table: from this 16th of its code on one more word is on the stack; 0: no stub
 	ra, fp saved

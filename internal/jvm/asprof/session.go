@@ -150,7 +150,7 @@ func (s *Session) start(ctx context.Context, o Options, orphaned bool) error {
 	}
 	err := s.tryStart(ctx, o)
 	if errors.Is(err, ErrBusy) && s.isAlone() {
-		// the library that said so is the one that answers now, wherever it was loaded from
+		// the library that answered that it is busy also answers now, wherever it was loaded from
 		if err := s.stopRunning(ctx); err != nil {
 			return err
 		}

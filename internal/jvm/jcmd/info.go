@@ -96,7 +96,7 @@ func ParseInfo(text string) (Info, error) {
 			return Info{}, fmt.Errorf("bad elapsed time %.40q", s)
 		}
 	}
-	for _, m := range operation.FindAllStringSubmatch(text, maxOperations) { // those that are done end otherwise
+	for _, m := range operation.FindAllStringSubmatch(text, maxOperations) { // the lines of finished ones end otherwise
 		at, err := strconv.ParseFloat(m[1], 64)
 		if err != nil || at > maxUptime {
 			return Info{}, fmt.Errorf("bad time of an operation %.40q", m[1])

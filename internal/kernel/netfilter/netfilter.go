@@ -23,7 +23,7 @@ import (
 
 // The two reasons why nothing can be read. Both come wrapped with the remedy.
 var (
-	// ErrPermission: the user namespace that owns the network namespace gives no CAP_NET_ADMIN.
+	// ErrPermission: the user namespace that owns the network namespace grants no CAP_NET_ADMIN.
 	ErrPermission = errors.New("no permission to read packet filter rules")
 	// ErrUnsupported: the kernel answers that it has no nf_tables, or finding out would load a module.
 	ErrUnsupported = errors.New("nf_tables is not available")

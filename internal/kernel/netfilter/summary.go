@@ -38,7 +38,8 @@ type Hook struct {
 type LegacyTable struct {
 	// Family is "ip" or "ip6"; Name is "filter", "nat", "mangle", "raw" or "security".
 	Family, Name string
-	// Entries is the kernel's count: rules, one policy a hook, two for each user chain and one that ends the table.
+	// Entries is the kernel's count: rules, one policy per hook, two for each user chain, and one that ends the
+	// table.
 	Entries int
 	// Rules is Entries without those.
 	Rules int
