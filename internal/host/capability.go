@@ -103,7 +103,7 @@ func probeTable() []row {
 	}
 }
 
-// Capabilities lists all there are, in the order preflight shows them.
+// Capabilities lists all capabilities, in the order preflight shows them.
 func Capabilities() []Capability {
 	var out []Capability
 	for _, r := range probeTable() {
@@ -158,7 +158,7 @@ func (h *Host) selfStatus() (ProcStatus, error) {
 	return ParseStatus(b)
 }
 
-// checkCap says why the capability is not effective, nil when it is.
+// checkCap returns why the capability is not effective, nil when it is.
 func (h *Host) checkCap(c linuxCap) error {
 	st, err := h.selfStatus()
 	if err != nil {
@@ -259,7 +259,7 @@ func (h *Host) probeConntrack() Probe {
 	return failed(err)
 }
 
-// probeSchedstat reads perfdoctor's own line: it has run, so its first number is 0 only when nothing is counted
+// probeSchedstat reads perfdoctor's own line: it has run, so its first number is 0 only if the kernel counts nothing
 // (fs/proc/base.c, proc_pid_schedstat prints "0 0 0" then).
 func (h *Host) probeSchedstat() Probe {
 	b, err := h.readProc("self/schedstat")

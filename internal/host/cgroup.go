@@ -38,7 +38,8 @@ type cgroupLine struct {
 	path        string // may begin with /.. when the process is outside the reader's cgroup namespace
 }
 
-// parseCgroup reads /proc/PID/cgroup. An empty text is right for a kernel without cgroups and a zombie on some.
+// parseCgroup reads /proc/PID/cgroup. An empty text is valid: a kernel without cgroups has one, and on some kernels a
+// zombie.
 func parseCgroup(r io.Reader) ([]cgroupLine, error) {
 	var lines []cgroupLine
 	sc := newScanner(r)
@@ -184,7 +185,7 @@ func below(base, p string) (rest string, ok bool) {
 	return rest, true
 }
 
-// serves says whether the tree is the one of a line of /proc/PID/cgroup.
+// serves reports whether the tree is the one of a line of /proc/PID/cgroup.
 func (t *hierarchy) serves(line cgroupLine) bool {
 	if t.version != line.version {
 		return false
@@ -195,8 +196,8 @@ func (t *hierarchy) serves(line cgroupLine) bool {
 	return slices.ContainsFunc(line.controllers, func(c string) bool { return slices.Contains(t.controllers, c) })
 }
 
-// dirOf is the directory of a group, "" when the group is not below the mounted root. A path with ".." left in it
-// lies outside perfdoctor's cgroup namespace: joined to the mount point it would name some other directory.
+// dirOf returns the directory of a group, "" when the group is not below the mounted root. A path with ".." left in
+// it lies outside perfdoctor's cgroup namespace: joined to the mount point it would name some other directory.
 func (t *hierarchy) dirOf(p string) string {
 	rest, ok := below(t.root, p)
 	if !ok || slices.Contains(strings.Split(rest, "/"), "..") {
@@ -205,7 +206,7 @@ func (t *hierarchy) dirOf(p string) string {
 	return strings.TrimSuffix(t.dir+rest, "/")
 }
 
-// levelNames are the controllers under which the tree is listed, "" for v2.
+// levelNames returns the controllers under which the tree is listed, "" for v2.
 func (t *hierarchy) levelNames() []string {
 	if t.version == 2 {
 		return []string{""}
@@ -297,7 +298,7 @@ func hiddenNote(line cgroupLine) string {
 	return fmt.Sprintf("%s group %s is not below any mounted cgroup tree", what, line.path)
 }
 
-// controllerRank sorts v1 controllers as levelControllers lists them, and v2 behind them.
+// controllerRank sorts v1 controllers in the order of levelControllers, and v2 after them.
 func controllerRank(l CgroupLevel) int {
 	if l.Version == 2 {
 		return len(levelControllers())
@@ -308,14 +309,14 @@ func controllerRank(l CgroupLevel) int {
 // initCgroupNS is PROC_CGROUP_INIT_INO, the fixed inode of the first cgroup namespace (include/linux/proc_ns.h).
 const initCgroupNS = 0xEFFFFFFB
 
-// ownCgroupNS says whether perfdoctor is known to be in another cgroup namespace than the first.
+// ownCgroupNS reports whether perfdoctor is known to be in another cgroup namespace than the first.
 func (h *Host) ownCgroupNS() bool {
 	ino, err := h.ownNamespace("cgroup")
 	return err == nil && ino != initCgroupNS
 }
 
-// UnifiedRoot gives the directory of the root of the v2 cgroups, of which every process of the host is a member or
-// descendant. It fails where no v2 tree is mounted, or only a part of it can be seen, as from within a container.
+// UnifiedRoot returns the directory of the root of the v2 cgroups: every process of the host is in it or below it. It
+// fails where no v2 tree is mounted, or only a part of it is visible, as from within a container.
 func (h *Host) UnifiedRoot() (string, error) {
 	if h.ownCgroupNS() {
 		return "", errors.New("perfdoctor is in a cgroup namespace of its own")
@@ -332,7 +333,7 @@ func (h *Host) UnifiedRoot() (string, error) {
 	return "", errors.New("no whole v2 cgroup tree is mounted")
 }
 
-// group is a cgroup as named by the user, in one tree.
+// group is a cgroup that the user named, in one tree.
 type group struct {
 	tree *hierarchy
 	path string
@@ -358,7 +359,7 @@ func (h *Host) findGroups(name string) ([]group, error) {
 	return groups, nil
 }
 
-// groupPath turns a name into a path within a tree, and names the tree when the name does so.
+// groupPath turns a name into a path within a tree, and returns the tree if the name says which.
 func groupPath(trees []hierarchy, name string) (string, *hierarchy) {
 	var best *hierarchy
 	for i := range trees {
@@ -400,7 +401,7 @@ func existingGroups(trees []hierarchy, want string, first *hierarchy) (groups []
 		groups = append(groups, g)
 	}
 	if first != nil && (len(groups) == 0 || groups[0].tree != first) {
-		// The same path in another tree is a different set of processes from the one that was named.
+		// The same path in another tree is another set of processes than the one that was named.
 		return nil, []string{first.dirOf(want)}
 	}
 	if first == nil {
@@ -451,7 +452,7 @@ func (h *Host) groupPIDs(dir string) ([]int, error) {
 	return slices.Sorted(maps.Keys(seen)), nil
 }
 
-// groupGone says whether the error is that of a group removed while it was read.
+// groupGone reports whether the error comes from a group that was removed while it was read.
 func groupGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
 
 func (h *Host) readGroup(dir string) ([]int, error) {
@@ -485,7 +486,7 @@ func (h *Host) readThreadedGroup(dir string) ([]int, error) {
 }
 
 // parsePIDs reads numbers separated by blanks: cgroup.procs, or a children file. A 0 is a process of another pid
-// namespace, which has no number here.
+// namespace without a number here.
 func parsePIDs(b []byte) ([]int, error) {
 	f := fields{rest: b}
 	var pids []int
@@ -504,9 +505,9 @@ func parsePIDs(b []byte) ([]int, error) {
 	}
 }
 
-// CgroupPaths finds control groups below the directory of one by their ids, which are the inodes of their directories
-// (kernfs_ino in include/linux/kernfs.h). Paths are relative to it, without a slash in front; a group that is not there
-// any more has none. all is false if the search was given up after most groups.
+// CgroupPaths finds control groups below the directory dir by their ids, which are the inodes of their directories
+// (kernfs_ino in include/linux/kernfs.h). Paths are relative to dir, without a leading slash; a group that is gone
+// has none. all is false if the search was given up after most groups.
 func CgroupPaths(ctx context.Context, dir string, ids map[uint64]bool, most int) (paths map[uint64]string, all bool,
 	err error,
 ) {
@@ -530,8 +531,8 @@ func CgroupPaths(ctx context.Context, dir string, ids map[uint64]bool, most int)
 	return paths, true, nil
 }
 
-// CgroupsBelow gives the names of the groups directly below the directory of one; none of a group that was removed
-// meanwhile, or is delegated and closed to this user.
+// CgroupsBelow returns the names of the groups directly below the group in dir. It returns none if that group was
+// removed meanwhile, or is delegated and closed to this user.
 func CgroupsBelow(dir string) (names []string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -545,8 +546,8 @@ func CgroupsBelow(dir string) (names []string) {
 	return names
 }
 
-// GroupDirs gives the directories of a group that a user names: the one of that name, or where it is a path from the
-// root of a tree those in all trees that have it. Its error is [ErrNoSuchCgroup].
+// GroupDirs returns the directories of a group that a user names. The name of a directory yields that one; a path
+// from the root of a tree yields one in each tree that has it. Its error is [ErrNoSuchCgroup].
 func (h *Host) GroupDirs(name string) (dirs []string, err error) {
 	groups, err := h.findGroups(name)
 	for _, g := range groups {

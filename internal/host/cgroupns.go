@@ -9,11 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EnterHostCgroups starts the program anew in the host's cgroup namespace, unless it is there: from within another one,
-// such as a container has on a host with cgroup v2, the groups of others cannot be told. It does not return when it
-// did. The error says what is missing for it; the program goes on as before.
+// EnterHostCgroups restarts the program in the host's cgroup namespace, unless it is there already. From within
+// another one, such as that of a container on a host with cgroup v2, the groups of other processes cannot be seen. If
+// it restarts the program, it does not return. Otherwise the error says what is missing, and the program goes on as
+// before.
 //
-// A namespace is a thread's, and a Go program has several: so it executes itself from the one thread that has entered.
+// A namespace belongs to a thread, and a Go program has several: so it executes itself from the one thread that has
+// entered.
 func (h *Host) EnterHostCgroups() error {
 	own, err := h.ownNamespace("cgroup")
 	if err != nil || own == initCgroupNS {
@@ -39,9 +41,8 @@ func (h *Host) EnterHostCgroups() error {
 	return nil
 }
 
-// hostCgroupNS finds the namespace of the processes that can be seen: that of process 1, which may be guarded from all
-// others, or else of the kernel's own threads, of which 2 is the first (kernel/kthread.c) and which stay in the first
-// namespaces.
+// hostCgroupNS finds the namespace of the visible processes. It asks process 1, which may be guarded from all others,
+// and else process 2, the first of the kernel's own threads (kernel/kthread.c), which stay in the first namespaces.
 func (h *Host) hostCgroupNS() (path string, ino uint64, err error) {
 	path = filepath.Join(h.Proc, "1/ns/cgroup")
 	if ino, err = readNamespace(path); err == nil {

@@ -15,12 +15,12 @@ const (
 // containerIDLen is the length of the hexadecimal SHA-256-sized ids that all four runtimes use.
 const containerIDLen = 64
 
-// container is what a cgroup path says about the container of a process.
+// container holds what a cgroup path says about the container of a process.
 type container struct {
 	id      string
 	runtime string
 	podUID  string // Kubernetes only
-	path    string // the path up to the container's own group, without groups that it made below
+	path    string // the path up to the container's own group, without groups it made below
 }
 
 // containersIn lists the containers of a cgroup path, outermost first: containers nest (Docker in Docker, kind).
@@ -78,8 +78,8 @@ func containerID(component, above string) (id, runtime string) {
 	return "", ""
 }
 
-// bareRuntime names the runtime of a group that is called by the id alone. In a pod that is containerd, or Docker
-// before Kubernetes 1.24; CRI-O and Podman always write a prefix.
+// bareRuntime names the runtime of a group whose name is only the id. In a pod that is containerd, or Docker before
+// Kubernetes 1.24; CRI-O and Podman always write a prefix.
 func bareRuntime(above string) string {
 	if strings.Contains(above, "kubepods") {
 		return Containerd
@@ -126,7 +126,7 @@ func containersOf(lines []cgroupLine) []container {
 	return best
 }
 
-// innermost is the container a process runs in, zero when it runs in none.
+// innermost returns the container a process runs in, zero when it runs in none.
 func innermost(lines []cgroupLine) container {
 	all := containersOf(lines)
 	if len(all) == 0 {
@@ -138,8 +138,8 @@ func innermost(lines []cgroupLine) container {
 // minContainerPrefix keeps a mistyped id from matching by chance.
 const minContainerPrefix = 4
 
-// normalContainerID accepts what users paste: upper case, and the scheme kubectl prints ("containerd://ID"). It is ""
-// for what can only be a name.
+// normalContainerID accepts what users paste: upper case, and the scheme kubectl prints ("containerd://ID"). It
+// returns "" for what can only be a name.
 func normalContainerID(s string) string {
 	id := s
 	if i := strings.Index(id, "://"); i >= 0 {
@@ -152,7 +152,7 @@ func normalContainerID(s string) string {
 	return id
 }
 
-// ContainerOf gives the id of the container whose own group a path of a control group is, "" if it is none's.
+// ContainerOf returns the id of the container whose own control group has this path, "" if it is no container's.
 func ContainerOf(path string) string {
 	all := containersIn(path)
 	if n := len(all); n > 0 && all[n-1].path == path {

@@ -15,12 +15,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// Docker's names are looked up in its own files and not asked of its socket: the file is found from the container's
-// process, whichever engine it belongs to (rootless, another data-root, one of several), and nothing but reading is
-// needed.
+// perfdoctor looks up Docker's names in Docker's own files, not over its socket. It finds the file from the
+// container's process, whichever engine that belongs to (rootless, another data-root, one of several), and only needs
+// to read.
 
-// containerNamed is the id of the Docker container of that name, "" when there is none. note then says how many names
-// are not known, and why the first of them is not.
+// containerNamed returns the id of the Docker container of that name, "" when there is none. note then says how many
+// names are not known, and why the first one is not.
 func (h *Host) containerNamed(ctx context.Context, name string) (id, note string, err error) {
 	byID, err := h.dockerContainers(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (h *Host) containerNamed(ctx context.Context, name string) (id, note string
 	return found[0], "", nil
 }
 
-// dockerContainers are Docker's containers with one of their processes each.
+// dockerContainers returns Docker's containers with one process of each.
 func (h *Host) dockerContainers(ctx context.Context) (map[string]int, error) {
 	pids, err := h.allPIDs()
 	if err != nil {
@@ -74,8 +74,8 @@ func (h *Host) dockerContainers(ctx context.Context) (map[string]int, error) {
 	return byID, nil
 }
 
-// dockerName reads <data-root>/containers/<id>/config.v2.json. Docker mounts hostname, hosts and resolv.conf from that
-// directory, or from that of the container whose network this one shares (container/container.go and
+// dockerName reads <data-root>/containers/<id>/config.v2.json. Docker mounts hostname, hosts and resolv.conf from
+// that directory, or from that of the container whose network this one shares (container/container.go and
 // daemon/container_operations.go of moby).
 func (h *Host) dockerName(id string, pid int) (string, error) {
 	mounts, err := h.mountsOf(fmt.Sprint(pid))
@@ -90,8 +90,8 @@ func (h *Host) dockerName(id string, pid int) (string, error) {
 			continue
 		}
 		config := path.Join(path.Dir(path.Dir(m.root)), id, "config.v2.json")
-		// Process 1 has the host's files also for a perfdoctor in a container that sees the host's pids; but not
-		// everybody who is root may look at it.
+		// Process 1 has the host's files even for a perfdoctor in a container that sees the host's pids, but not
+		// every root may look at it.
 		name, err := h.nameSeenBy("self", m.device, config)
 		if err != nil {
 			if again, other := h.nameSeenBy("1", m.device, config); other == nil {
@@ -103,7 +103,7 @@ func (h *Host) dockerName(id string, pid int) (string, error) {
 	return "", fmt.Errorf("pid %d has no mount that leads to Docker's files", pid)
 }
 
-// nameSeenBy reads the config, a path within the file system of a device, where that is mounted for the process.
+// nameSeenBy reads the config by its path within the file system of a device, where that is mounted for the process.
 func (h *Host) nameSeenBy(process, device, config string) (string, error) {
 	mounts, err := h.mountsOf(process)
 	if err != nil {
@@ -117,12 +117,12 @@ func (h *Host) nameSeenBy(process, device, config string) (string, error) {
 	return "", fmt.Errorf("the file system with Docker's %s is not mounted here", config)
 }
 
-// maxDockerConfig is far above any config.v2.json, which has a container's settings with its environment.
+// maxDockerConfig is far above any config.v2.json, which holds a container's settings with its environment.
 const maxDockerConfig = 4 << 20
 
-// readDockerName reads a config as the process whose directory in /proc is dir sees it. Where it lies follows from a
-// mount, and a process can mount in its own namespace what only looks like Docker's: so the path is one that leads
-// nowhere else, and no error tells what was read.
+// readDockerName reads a config as the process whose directory in /proc is dir sees it. The path follows from a
+// mount, and a process can mount in its own namespace what only looks like Docker's. So the path must lead nowhere
+// else, and no error tells what was read.
 func readDockerName(dir, config string) (string, error) {
 	root, err := door.Enter(dir)
 	if err != nil {
@@ -158,8 +158,8 @@ func parseDockerName(config []byte) string {
 	return strings.TrimPrefix(c.Name, "/")
 }
 
-// maxMounts bounds a list of mounts, to which a process can add: 10,000 of 400 bytes are more than a busy node of
-// Kubernetes has.
+// maxMounts bounds a list of mounts, which a process can extend: 10,000 mounts of 400 bytes are more than a busy
+// Kubernetes node has.
 const maxMounts = 4 << 20
 
 func (h *Host) mountsOf(pid string) ([]mount, error) {

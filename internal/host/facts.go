@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Facts describes the host. A field that could not be read keeps its zero value and has its reason in Missing.
+// Facts describes the host. A field that could not be read keeps its zero value, and Missing has the reason.
 type Facts struct {
 	KernelRelease string // "6.1.0-18-amd64"
 	KernelVersion string // the build: "#1 SMP PREEMPT_DYNAMIC ..."
@@ -29,7 +29,7 @@ type Facts struct {
 	CPUsOnline     int
 	Sockets        int
 	Cores          int // physical cores with at least one CPU online
-	ThreadsPerCore int // the most CPUs online that share a core
+	ThreadsPerCore int // the most online CPUs that share a core
 
 	// none, kvm, qemu, vmware, hyperv, xen, virtualbox, amazon, google, vm (unknown hypervisor) ...
 	Virtualization string
@@ -106,13 +106,13 @@ func (h *Host) kernelRelease() (release, error) {
 	return parseRelease(text)
 }
 
-// KernelRelease is what uname -r says, such as "6.1.0-18-amd64".
+// KernelRelease returns what uname -r says, such as "6.1.0-18-amd64".
 func (h *Host) KernelRelease() (string, error) {
 	r, err := h.kernelRelease()
 	return r.text, err
 }
 
-// ReleaseBefore tells whether a kernel release is older than another, by the two numbers both begin with.
+// ReleaseBefore reports whether a kernel release is older than another, by the first two numbers of each.
 func ReleaseBefore(text, than string) (bool, error) {
 	r, err := parseRelease(text)
 	if err != nil {
@@ -152,7 +152,7 @@ func (h *Host) cpuInfo() (cpuInfo, error) {
 	return parseCPUInfo(bytes.NewReader(b))
 }
 
-// parseCPUInfo reads the first processor: x86 has a model name, arm64 only numbers of the designer and the part.
+// parseCPUInfo reads the first processor: x86 has a model name, arm64 only the numbers of the designer and the part.
 func parseCPUInfo(r io.Reader) (cpuInfo, error) {
 	values := map[string]string{}
 	sc := newScanner(r)
@@ -217,7 +217,7 @@ func (h *Host) topology(f *Facts) error {
 	return nil
 }
 
-// OnlineCPUs gives the numbers of the CPUs that are online, in ascending order.
+// OnlineCPUs returns the numbers of the CPUs that are online, in ascending order.
 func (h *Host) OnlineCPUs() ([]int, error) {
 	text, err := h.readSys("devices/system/cpu/online")
 	if err != nil {
@@ -253,8 +253,9 @@ func ParseCPUList(text string) ([]int, error) {
 	return cpus, nil
 }
 
-// virtualization says what the host runs on, from signs that only a hypervisor gives. gopsutil's host.Virtualization
-// also guesses from loaded modules, and so calls a bare machine with the kvm module a virtual one's host.
+// virtualization returns what the host runs on, from signs that only a hypervisor gives. gopsutil's
+// host.Virtualization also guesses from loaded modules, and so calls a bare machine with the kvm module the host of a
+// virtual one.
 func (h *Host) virtualization(cpu cpuInfo) (string, error) {
 	if kind, err := h.readSys("hypervisor/type"); err == nil {
 		return kind, nil // drivers/xen/sys-hypervisor.c: "xen"
@@ -289,7 +290,7 @@ func (h *Host) virtualization(cpu cpuInfo) (string, error) {
 	return "", errors.New("no DMI, device tree or CPU flag tells whether this is a virtual machine")
 }
 
-// dmiHypervisor knows hypervisors and clouds by the names in their firmware.
+// dmiHypervisor recognises hypervisors and clouds by the names in their firmware.
 func dmiHypervisor(vendor, product string) string {
 	metal := strings.Contains(product, ".metal")
 	for _, sign := range []struct{ text, name string }{
@@ -319,7 +320,7 @@ func dmiHypervisor(vendor, product string) string {
 		}
 	}
 	if vendor == "Microsoft Corporation" && product == "Virtual Machine" {
-		return "hyperv" // the vendor alone is also that of Surface devices
+		return "hyperv" // Surface devices have the same vendor
 	}
 	return ""
 }
@@ -391,7 +392,7 @@ func (h *Host) userHZ() (int, error) {
 	if err == nil {
 		return parseAuxv(b)
 	}
-	// The file belongs to root when the program has file capabilities; Go's runtime keeps what the kernel handed over.
+	// If the program has file capabilities, the file belongs to root; Go's runtime keeps what the kernel handed over.
 	pairs, auxErr := unix.Auxv()
 	if auxErr != nil {
 		return 0, err
@@ -411,7 +412,7 @@ func parseAuxv(b []byte) (int, error) {
 			continue
 		}
 		hz := binary.NativeEndian.Uint64(b[8:])
-		// 100 everywhere but on alpha and ia64 with 1024.
+		// It is 100 everywhere but on alpha and ia64, which have 1024.
 		if hz == 0 || hz > 1024 {
 			return 0, fmt.Errorf("auxv: bad AT_CLKTCK %d", hz)
 		}
@@ -420,7 +421,7 @@ func parseAuxv(b []byte) (int, error) {
 	return 0, errors.New("auxv has no AT_CLKTCK")
 }
 
-// ownContainer finds the container perfdoctor runs in: by its cgroup, or, where a cgroup namespace hides that, by the
+// ownContainer finds the container perfdoctor runs in by its cgroup. Where a cgroup namespace hides that, it uses the
 // host directory that the runtime mounts as /etc/hostname or /etc/hosts.
 func (h *Host) ownContainer() (id, runtimeName string, err error) {
 	b, err := h.readProc("self/cgroup")

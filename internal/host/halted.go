@@ -8,8 +8,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/cgroupfs"
 )
 
-// Halted says why a target that lives does nothing at this moment, and what lets it go on; "" if nothing of that kind
-// is seen. Of a group the oldest process is looked at.
+// Halted returns why a living target does nothing at this moment, and what lets it go on; "" if it sees no such
+// reason. In a group it looks at the oldest process.
 func (h *Host) Halted(t Target) string {
 	if len(t.PIDs) == 0 {
 		return ""
@@ -17,7 +17,7 @@ func (h *Host) Halted(t Target) string {
 	pid := t.PIDs[0]
 	st, _, err := h.ReadStat(pid, 0, nil)
 	if err != nil {
-		return "" // that it has ended is said elsewhere
+		return "" // its end is reported elsewhere
 	}
 	switch {
 	case st.State == 'T': // TASK_STOPPED, fs/proc/array.c
@@ -31,7 +31,7 @@ func (h *Host) Halted(t Target) string {
 	return ""
 }
 
-// frozen says whether the freezer holds the process, as by docker pause. It shows as asleep in it.
+// frozen reports whether the freezer holds the process, as by docker pause. A frozen process shows as asleep.
 func (h *Host) frozen(pid int) bool {
 	b, err := ReadFile(h.pidPath(pid, "cgroup"), make([]byte, 1024))
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package host knows what a Linux host is and can do: its kernel and CPUs, the capabilities of the caller, its
+// Package host finds out what a Linux host is and can do: its kernel and CPUs, the capabilities of the caller, its
 // cgroups and namespaces, and which processes a target consists of. It only reads.
 //
-// All files are read below Host.Proc and Host.Sys, so a saved tree of another kernel can stand in for the live one.
+// It reads all files below Host.Proc and Host.Sys, so a saved tree of another kernel can stand in for the live one.
 package host
 
 import (
@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors a caller can tell apart with errors.Is. All of them mean that the target as named cannot be used.
+// Errors a caller can distinguish with errors.Is. All of them mean that the target as named cannot be used.
 var (
-	// ErrNoSuchProcess says that no live process answers to the selector, or that the target has ended.
+	// ErrNoSuchProcess says that no live process matches the selector, or that the target has ended.
 	ErrNoSuchProcess = errors.New("no such process")
 	// ErrNoSuchCgroup says that the control group does not exist on this host.
 	ErrNoSuchCgroup = errors.New("no such cgroup")
@@ -53,7 +53,7 @@ type Host struct {
 	Sys  string // a sysfs with the cgroup file systems below fs/cgroup, "/sys"
 	Etc  string // passwd is read here to name users, "/etc"
 
-	last *listing // what [Host.LateMembers] shares; nil for nothing
+	last *listing // the listing that [Host.LateMembers] shares; nil for none
 }
 
 // Local is the host perfdoctor runs on.
@@ -74,16 +74,17 @@ func (h *Host) readSys(name string) (string, error) {
 }
 
 // ReadFile reads the whole file into buf, which grows when it must, and returns the bytes read; the result shares
-// memory with buf. It serves files that are read for every thread each second: os.ReadFile allocates the buffer and
-// an os.File with its finaliser each time and asks the poller, this allocates only the C string of the path.
+// memory with buf. It serves files that are read for every thread each second. os.ReadFile allocates the buffer and
+// an os.File with its finaliser each time and asks the poller; ReadFile allocates only the C string of the path.
 func ReadFile(path string, buf []byte) ([]byte, error) { return readFile(path, buf, false) }
 
-// ReadRecord is [ReadFile] of a file that is one record, as those of /proc/PID/task/TID are that have one line: it
-// saves a call of read(2).
+// ReadRecord is [ReadFile] of a file that is one record, such as the one-line files in /proc/PID/task/TID. It saves a
+// call of read(2).
 func ReadRecord(path string, buf []byte) ([]byte, error) { return readFile(path, buf, true) }
 
-// readFile is ReadFile; record says that the file is one record, as stat is: seq_file hands a record out whole, so a
-// read that does not fill the buffer was the last one (fs/seq_file.c), and the call that would return 0 is saved.
+// readFile is ReadFile; record says that the file is one record, as stat is. seq_file returns a record as a whole, so
+// a read that does not fill the buffer was the last one (fs/seq_file.c), and readFile saves the call that would
+// return 0.
 func readFile(path string, buf []byte, record bool) ([]byte, error) {
 	fd, err := openRetry(path)
 	if err != nil {
@@ -124,7 +125,7 @@ func openRetry(path string) (int, error) {
 }
 
 // ReadStat reads /proc/PID/stat, or /proc/PID/task/TID/stat when tid is not 0. buf is scratch space; the returned
-// slice is the same space, perhaps grown, for the next call.
+// slice is the same space for the next call, perhaps grown.
 func (h *Host) ReadStat(pid, tid int, buf []byte) (Stat, []byte, error) {
 	path := h.statPath(pid, tid)
 	b, err := readFile(path, buf, true)
@@ -149,7 +150,7 @@ func (h *Host) statPath(pid, tid int) string {
 	return string(append(b, "/stat"...))
 }
 
-// processError turns the error of reading a file of a process into what the user should know.
+// processError turns an error of reading a file of a process into what the user should know.
 func (h *Host) processError(pid int, err error) error {
 	switch {
 	case err == nil:
@@ -170,8 +171,8 @@ func (h *Host) processError(pid int, err error) error {
 	return err
 }
 
-// selfPID is perfdoctor's own pid as this procfs counts, which differs from getpid when the procfs belongs to another
-// pid namespace.
+// selfPID returns perfdoctor's own pid as this procfs counts, which differs from getpid when the procfs belongs to
+// another pid namespace.
 func (h *Host) selfPID() int {
 	link, err := os.Readlink(h.Proc + "/self")
 	if err == nil {

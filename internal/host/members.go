@@ -20,10 +20,10 @@ import (
 type Process struct{ Stat }
 
 // Members lists the processes that belong to the target now, by ascending pid: everything for the host, a process
-// with its descendants, or the subtree of a cgroup. A process that was orphaned by its parent's end is found through
-// its cgroup only. Processes that end during the listing are left out. When the target itself has ended the error is
+// with its descendants, or the subtree of a cgroup. A process that its parent's end has orphaned is found through its
+// cgroup only. Processes that end during the listing are left out. If the target itself has ended, the error is
 // ErrNoSuchProcess, ErrNoSuchCgroup or ErrNoSuchContainer. It costs 11 µs of CPU for each process of the host, or of
-// the cgroup; for a process target only the tree is read (979 processes: 10.8 ms; Linux 6.18).
+// the cgroup; for a process target it reads only the tree (979 processes: 10.8 ms; Linux 6.18).
 func (h *Host) Members(ctx context.Context, t Target) ([]Process, error) {
 	stats, err := h.memberStats(ctx, t)
 	if err != nil {
@@ -42,25 +42,26 @@ type listing struct {
 	mu   sync.Mutex
 	of   [2]uint64 // the root's pid and start time
 	at   time.Time
-	born string // see [Host.LastBorn], before it was made
-	dear bool   // it serves again whatever was born
+	born string // [Host.LastBorn] before the listing was made
+	dear bool   // it is reused even if something was born
 	list []Process
 
 	open sync.Once
-	load *os.File // /proc/loadavg, which is read hundreds of times; nil where it does not serve
+	load *os.File // /proc/loadavg, which is read hundreds of times; nil if it does not serve
 }
 
 const (
-	// dearThreads is from how many threads on a listing serves again though something was born: the kernel adds up all
-	// threads of a process for its stat (fs/proc/array.c, do_task_stat), which takes 2 ms for 10,000.
+	// dearThreads is the number of threads from which on a listing is reused even if something was born. For the stat
+	// of a process the kernel adds up all its threads (fs/proc/array.c, do_task_stat), which takes 2 ms for 10,000.
 	dearThreads = 1000
-	// listingOld is when a listing has become too old: few processes come or go in a quarter of a second. A dear one
-	// lasts for a second.
+	// listingOld is the age at which a listing is too old: few processes come or go in a quarter of a second. A dear
+	// one lasts for a second.
 	listingOld, dearOld = 250 * time.Millisecond, time.Second
 )
 
-// LateMembers is Members for those who want to know which processes there are, and not their counters: collectors that
-// look at one moment share a listing if nothing was born since, or it is dear. One that has ended may be in it still.
+// LateMembers is Members for callers that want to know which processes there are, but not their counters. Collectors
+// that look at the same moment share a listing if nothing was born since, or if it is dear. The listing may still
+// hold processes that have ended.
 func (h *Host) LateMembers(ctx context.Context, t Target) ([]Process, error) {
 	if h.last == nil || t.Kind != KindProcess || len(t.PIDs) == 0 {
 		return h.Members(ctx, t)
@@ -85,9 +86,9 @@ func (h *Host) LateMembers(ctx context.Context, t Target) ([]Process, error) {
 	return slices.Clone(list), nil
 }
 
-// LastBorn names the process or thread that was born last on this host: while it stays the same there is no new one.
-// It is the last word of /proc/loadavg (fs/proc/loadavg.c), which counts in the reader's own pid namespace; empty where
-// this procfs shows another one's processes, or cannot be read.
+// LastBorn returns the id of the process or thread that was born last on this host: while it stays the same, there is
+// no new one. The id is the last word of /proc/loadavg (fs/proc/loadavg.c), which counts in the reader's own pid
+// namespace. It is empty if this procfs shows the processes of another namespace, or cannot be read.
 func (h *Host) LastBorn() string {
 	if h.last == nil {
 		return ""
@@ -117,7 +118,7 @@ func (h *Host) memberStats(ctx context.Context, t Target) (map[int]Stat, error) 
 	return nil, fmt.Errorf("target of unknown kind %q", t.Kind)
 }
 
-// Alive says whether the target still exists: a process with the same start time, or a group or container with at
+// Alive reports whether the target still exists: a process with the same start time, or a group or container with at
 // least one process.
 func (h *Host) Alive(t Target) bool {
 	switch t.Kind {
@@ -136,8 +137,8 @@ func (h *Host) Alive(t Target) bool {
 	return false
 }
 
-// showsEnd tells the error of a target that has ended from one that says nothing about it, such as EMFILE or EACCES.
-// A file that is missing is proof only while /proc itself can be read.
+// showsEnd reports whether an error shows that the target has ended. An error such as EMFILE or EACCES says nothing
+// about that. A missing file is proof only while /proc itself can be read.
 func (h *Host) showsEnd(err error) bool {
 	if !ended(err) && !groupGone(err) && !errors.Is(err, ErrNoSuchProcess) && !errors.Is(err, ErrNoSuchCgroup) &&
 		!errors.Is(err, ErrNoSuchContainer) {
@@ -216,15 +217,15 @@ func (h *Host) statsOf(ctx context.Context, pids []int) (map[int]Stat, error) {
 
 func ended(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// maxChildrenFiles bounds the children files read for one process. There is one file a thread, and reading one
+// maxChildrenFiles bounds the children files read for one process. There is one file per thread, and reading one
 // costs about as much as reading one stat: with more threads than this, one pass over all of /proc is cheaper on a
 // host with the usual few hundred processes.
 const maxChildrenFiles = 256
 
-// errNoChildrenFiles says that the tree must be found by the parents' pids.
+// errNoChildrenFiles says that the parents' pids must be used to find the tree.
 var errNoChildrenFiles = errors.New("children files do not serve")
 
-// treeStats is the process and its descendants.
+// treeStats returns the process and its descendants.
 func (h *Host) treeStats(ctx context.Context, t Target) (map[int]Stat, error) {
 	root, err := h.rootStat(t)
 	if err != nil {
@@ -275,7 +276,7 @@ func (h *Host) children(pid int) ([]int, error) {
 		return nil, h.processError(pid, err)
 	}
 	var out []int
-	buf := make([]byte, 4096) // a page: seq_file hands out no more at a time
+	buf := make([]byte, 4096) // a page: seq_file returns no more at a time
 	for _, tid := range tids {
 		b, err := ReadFile(h.pidPath(pid, "task/"+tid.Name()+"/children"), buf)
 		if ended(err) {
@@ -301,7 +302,7 @@ func (h *Host) treeByParents(ctx context.Context, root Stat) (map[int]Stat, erro
 	if err != nil {
 		return nil, err
 	}
-	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == root.PID }) // it may be dear, and is read
+	pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == root.PID }) // may be dear, and was read
 	all, err := h.statsOf(ctx, pids)
 	if err != nil {
 		return nil, err

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NetNS gives the number of a process's network namespace, 0 where it may not be read.
+// NetNS returns the number of a process's network namespace, 0 if it may not be read.
 func (h *Host) NetNS(pid int) uint64 { return h.namespace(fmt.Sprint(pid), "net").Inode }
 
 // InNetNS runs fn on a thread that is in the network namespace of the process. Sockets that fn opens stay in that
-// namespace. fn runs on another goroutine than the caller's, and must not start goroutines that rely on the namespace.
-// When the namespace is perfdoctor's own there is no switch and no right is needed. Otherwise CAP_SYS_ADMIN is needed
-// (kernel/nsproxy.c), and CAP_SYS_PTRACE for a process of another user.
+// namespace. fn runs on another goroutine than the caller's, and must not start goroutines that rely on the
+// namespace. If the namespace is perfdoctor's own, there is no switch, which needs no right. A switch needs
+// CAP_SYS_ADMIN (kernel/nsproxy.c), and CAP_SYS_PTRACE for a process of another user.
 //
 // Files below /proc/net follow the calling process, not the thread: read /proc/PID/net instead.
 func (h *Host) InNetNS(pid int, fn func() error) error {
@@ -82,8 +82,8 @@ func runOffMain(ns int, fn func() error, done chan<- outcome) {
 	done <- out
 }
 
-// runSwitched runs on a locked thread. It unlocks the thread only when it is known to be back where it came from;
-// otherwise the goroutine ends with the lock held and Go's runtime destroys the thread.
+// runSwitched runs on a locked thread. It unlocks the thread only once the thread is known to be back where it came
+// from; otherwise the goroutine ends with the lock held, and Go's runtime destroys the thread.
 func runSwitched(ns int, fn func() error, done chan<- outcome) {
 	out := outcome{err: errGoexit}
 	defer func() {

@@ -5,14 +5,14 @@ import (
 	"strconv"
 )
 
-// An Owner says whom a process belongs to.
+// An Owner says who a process belongs to.
 type Owner struct {
-	Cgroup    string // its path in the tree of v2, else in the first of v1; "/" is the root that perfdoctor sees
-	Container string // id of the innermost; "" outside of any
+	Cgroup    string // its path in the v2 tree, else in the first v1 tree; "/" is the root that perfdoctor sees
+	Container string // id of the innermost one; "" outside of any
 	UID       int    // effective
 }
 
-// Owner reads whom a process belongs to: about 30 µs.
+// Owner reads who a process belongs to. It takes about 30 µs.
 func (h *Host) Owner(pid int) (Owner, error) {
 	lines, err := h.readCgroup(pid)
 	if err != nil {
@@ -25,8 +25,7 @@ func (h *Host) Owner(pid int) (Owner, error) {
 	return Owner{Cgroup: groupOf(lines), Container: innermost(lines).id, UID: st.UID[1]}, nil
 }
 
-// groupOf gives the path in the tree of v2, unless that is only the root of a host whose controllers are in trees of
-// v1.
+// groupOf returns the path in the v2 tree, unless that is only the root of a host whose controllers are in v1 trees.
 func groupOf(lines []cgroupLine) string {
 	path := ""
 	for _, line := range lines {
@@ -40,5 +39,5 @@ func groupOf(lines []cgroupLine) string {
 	return path
 }
 
-// UserName gives the name that passwd has for a user, else the number.
+// UserName returns a user's name in passwd, or else the number.
 func (h *Host) UserName(uid int) string { return cmp.Or(h.userName(uid), strconv.Itoa(uid)) }

@@ -17,7 +17,7 @@ import (
 // Runtime is what executes the target's code.
 type Runtime string
 
-// The runtimes that are told apart.
+// The runtimes that perfdoctor distinguishes.
 const (
 	RuntimeJVM     Runtime = "jvm"
 	RuntimeGo      Runtime = "go"
@@ -32,15 +32,15 @@ const (
 	RuntimeUnknown Runtime = "unknown"
 )
 
-// runtimeRule knows a runtime by the name of its program or of a library it maps.
+// runtimeRule recognises a runtime by the name of its program or of a library it maps.
 type runtimeRule struct {
 	runtime Runtime
 	pattern *regexp.Regexp
-	// with is what is mapped besides once the runtime runs something, nil for a library that has no other use.
+	// with matches what is also mapped once the runtime runs something; it is nil for a library without another use.
 	with *regexp.Regexp
 }
 
-// of is the library that shows that the rule's runtime executes the code, and "" where none does.
+// of returns the library that shows that the rule's runtime executes the code, and "" if none does.
 func (r runtimeRule) of(libs []string) string {
 	i := slices.IndexFunc(libs, r.pattern.MatchString)
 	if i < 0 || r.with != nil && !slices.ContainsFunc(libs, r.with.MatchString) {
@@ -49,8 +49,8 @@ func (r runtimeRule) of(libs []string) string {
 	return libs[i]
 }
 
-// programRules know the interpreters by their executable. The JVM is not here: a launcher named java is one only
-// once it has mapped libjvm.so, and many launchers have other names.
+// programRules returns the rules that recognise interpreters by their executable. They leave out the JVM: a launcher
+// named java is one only once it has mapped libjvm.so, and many launchers have other names.
 func programRules() []runtimeRule {
 	return []runtimeRule{
 		{runtime: RuntimePython, pattern: regexp.MustCompile(`^(python|pypy)[0-9.]*$`)},
@@ -61,7 +61,8 @@ func programRules() []runtimeRule {
 	}
 }
 
-// libraryRules know a runtime by a mapped library, in this order: a JVM that embeds Python is a JVM.
+// libraryRules returns the rules that recognise a runtime by a mapped library, in this order: a JVM that embeds
+// Python is a JVM.
 func libraryRules() []runtimeRule {
 	return []runtimeRule{
 		{runtime: RuntimeJVM, pattern: regexp.MustCompile(`^libjvm\.so$`)},
@@ -69,7 +70,8 @@ func libraryRules() []runtimeRule {
 		{runtime: RuntimeNode, pattern: regexp.MustCompile(`^libnode\.so`)},
 		{
 			runtime: RuntimePython, pattern: regexp.MustCompile(`^libpython[0-9.]*[a-z]*\.so`),
-			// unbound and gdb are linked with libpython and hardly ever start it; whatever imports maps modules of C
+			// unbound and gdb are linked with libpython and hardly ever start it; a program that imports maps C
+			// modules
 			with: regexp.MustCompile(`\.(cpython-[-a-z0-9_]+|abi3)\.so$`),
 		},
 		{runtime: RuntimeRuby, pattern: regexp.MustCompile(`^libruby[-0-9.]*\.so`)},
@@ -77,13 +79,13 @@ func libraryRules() []runtimeRule {
 	}
 }
 
-// RuntimeOf tells what executes a process' code. It takes a millisecond, most of it for the list of its mappings.
+// RuntimeOf returns what executes a process' code. It takes a millisecond, most of it for the list of mappings.
 func (h *Host) RuntimeOf(p Process) Runtime {
 	r, _ := h.runtimeOf(p.PID, p.Stat)
 	return r
 }
 
-// runtimeOf tells what executes the process' code, and by which sign, or why that is not known.
+// runtimeOf returns what executes the process' code, and the sign that shows it, or why that is not known.
 func (h *Host) runtimeOf(pid int, stat Stat) (Runtime, string) {
 	if stat.Flags&FlagKernelThread != 0 {
 		return RuntimeKernel, "kernel thread"
@@ -118,7 +120,7 @@ func unreadable(err error) string {
 }
 
 // goOrNative looks for the sections that the Go linker writes and strip keeps. It follows the link in procfs, which
-// opens the very file that runs, even when it was replaced or lies in another mount namespace.
+// opens the very file that runs, even if it was replaced or lies in another mount namespace.
 func goOrNative(exe string) (Runtime, string) {
 	file, err := door.OpenMagic(path.Dir(exe), path.Base(exe))
 	if err != nil {

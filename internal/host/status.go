@@ -17,10 +17,11 @@ type ProcStatus struct {
 	CapEff            uint64 // bit n is capability n of include/uapi/linux/capability.h
 	VoluntarySwitch   uint64 // of this thread alone: /proc/PID/status does not sum the threads
 	InvoluntarySwitch uint64 // as VoluntarySwitch
-	CPUs              string // that the thread may run on, for [ParseCPUList]; some may be offline
+	CPUs              string // those the thread may run on, for [ParseCPUList]; some may be offline
 }
 
-// InnermostPID is the process id as the process itself knows it; outer before Linux 4.1, which does not tell.
+// InnermostPID returns the process id as the process itself knows it. It returns outer before Linux 4.1, which lacks
+// it.
 func (s *ProcStatus) InnermostPID(outer int) int {
 	if n := len(s.NStgid); n > 0 {
 		return s.NStgid[n-1]
@@ -28,9 +29,8 @@ func (s *ProcStatus) InnermostPID(outer int) int {
 	return outer
 }
 
-// ParseStatus parses /proc/PID/status or /proc/PID/task/TID/status. Lines it does not know are passed over, as
-// kernels add some with every release; a known line with a bad number, or without one of the lines every kernel has,
-// is an error.
+// ParseStatus parses /proc/PID/status or /proc/PID/task/TID/status. It skips unknown lines, as kernels add some with
+// every release. A known line with a bad number, or a missing line that every kernel has, is an error.
 func ParseStatus(b []byte) (ProcStatus, error) {
 	var s ProcStatus
 	seen := 0
@@ -56,7 +56,7 @@ func ParseStatus(b []byte) (ProcStatus, error) {
 	return s, nil
 }
 
-// set takes one line and says whether it is one of those that must be there.
+// set takes one line and reports whether it is one that must be there.
 func (s *ProcStatus) set(key string, f fields) (required bool, err error) {
 	switch key {
 	case "Tgid":
@@ -105,7 +105,7 @@ func (f *fields) four(name string) (v [4]int) {
 	return v
 }
 
-// last is the last of some numbers.
+// last returns the last of some numbers.
 func (f *fields) last(name string) (v int) {
 	for len(bytes.TrimSpace(f.rest)) > 0 {
 		v = int(f.signed(name, 32))

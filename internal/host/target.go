@@ -26,7 +26,7 @@ type Selector struct {
 	PID         int
 	Comm        string // exact command name, or the base name of argv[0] when longer than the kernel keeps
 	CgroupPath  string // a directory below a cgroup mount, or a path from the root of a cgroup tree
-	ContainerID string // a 64-digit id, a prefix that only one container has, or the name of a container of Docker's
+	ContainerID string // a 64-digit id, a prefix that only one container has, or the name of a Docker container
 }
 
 // Kind says what sort of thing a target is.
@@ -40,14 +40,14 @@ const (
 	KindContainer Kind = "container"
 )
 
-// Target is what the selector named, as it was when it was resolved. For a cgroup or a container the fields of one
-// process are those of its oldest root process.
+// Target is what the selector named, as it was when resolved. For a cgroup or a container, the fields about one
+// process describe its oldest root process.
 type Target struct {
 	Kind      Kind
 	PIDs      []int // root processes: those whose parent is not in the target. Empty for the host
 	Name      string
 	Comm      string
-	StartTime uint64 // of PIDs[0], in ticks after boot: tells it from a later process with the same pid
+	StartTime uint64 // of PIDs[0], in ticks after boot: distinguishes it from a later process with the same pid
 
 	Namespaces Namespaces
 	NSPid      int // the pid of PIDs[0] in its own, innermost pid namespace; 0 when unknown (before Linux 4.1)
@@ -71,12 +71,12 @@ type Target struct {
 
 // Namespace is one namespace of the target.
 type Namespace struct {
-	Inode  uint64 // names the namespace for as long as it lives; 0 when it may not be read
+	Inode  uint64 // identifies the namespace while it lives; 0 when it may not be read
 	Same   bool   // perfdoctor is in the same one
 	Reason string // why Inode is 0
 }
 
-// Namespaces are those that decide which numbers describe the target.
+// Namespaces are the namespaces that decide which numbers describe the target.
 type Namespaces struct{ Net, PID, Mnt, User Namespace }
 
 // initPIDNS is PROC_PID_INIT_INO, the inode of the first pid namespace (include/linux/proc_ns.h).
@@ -85,8 +85,8 @@ const initPIDNS = 0xEFFFFFFC
 // commLen is TASK_COMM_LEN less the closing zero (include/linux/sched.h).
 const commLen = 15
 
-// Resolve finds the target. Its errors are ErrNoSuchProcess, ErrNoSuchCgroup, ErrNoSuchContainer, ErrPermission,
-// ErrAmbiguous or ErrSelector for what the user can fix, and errors of reading otherwise.
+// Resolve finds the target. Its error is ErrNoSuchProcess, ErrNoSuchCgroup, ErrNoSuchContainer, ErrPermission,
+// ErrAmbiguous or ErrSelector if the user can fix it, and a read error otherwise.
 func (h *Host) Resolve(ctx context.Context, sel Selector) (Target, error) {
 	if err := sel.validate(); err != nil {
 		return Target{}, err
@@ -101,8 +101,8 @@ func (h *Host) Resolve(ctx context.Context, sel Selector) (Target, error) {
 	return t, err
 }
 
-// resolveLimit is how long it may take to find a target. The processes of a large host are listed in 0.1 s; one that
-// executes a program, or changes its memory, can make the kernel keep whoever looks at it waiting for ever
+// resolveLimit is how long it may take to find a target. Listing the processes of a large host takes 0.1 s. But the
+// kernel can keep a reader waiting for ever for a process that executes a program or changes its memory
 // (exec_update_lock and mmap_lock).
 const resolveLimit = 3 * time.Second
 
@@ -152,8 +152,8 @@ func (h *Host) wholeHost() (Target, error) {
 	return t, nil
 }
 
-// FirstPIDNamespace reports whether perfdoctor is in the first pid namespace, of which the kernel tells pids to BPF
-// programs.
+// FirstPIDNamespace reports whether perfdoctor is in the first pid namespace: the pids that BPF programs get from the
+// kernel are of that namespace.
 func (h *Host) FirstPIDNamespace() bool {
 	ino, err := h.ownNamespace("pid")
 	return err == nil && ino == initPIDNS
@@ -223,12 +223,12 @@ func (h *Host) describe(t *Target) ([]cgroupLine, error) {
 	return lines, nil
 }
 
-// maxCmdline bounds a command line, which is there to be read by people and is kept for every process of the host: a
-// Java program with a long class path has 30 KiB.
+// maxCmdline bounds a command line, which is for people to read and is kept for every process of the host: a Java
+// program with a long class path has 30 KiB.
 const maxCmdline = 64 << 10
 
-// cmdline is argv as far as it goes, nil for a kernel thread or when it may not be read. A process may overwrite its
-// argv with one string, as nginx and PostgreSQL do.
+// cmdline returns argv as far as it goes, nil for a kernel thread or when it may not be read. A process may overwrite
+// its argv with one string, as nginx and PostgreSQL do.
 func (h *Host) cmdline(pid int) []string {
 	b, _, err := door.Read(h.pidPath(pid, "cmdline"), maxCmdline)
 	b = bytes.TrimRight(b, "\x00")
@@ -238,8 +238,8 @@ func (h *Host) cmdline(pid int) []string {
 	return strings.Split(string(b), "\x00")
 }
 
-// userName looks the id up in passwd, "" when it is not there. os/user would ask NSS through cgo, which a static
-// binary lacks.
+// userName looks the id up in passwd; it returns "" if it is not there. os/user would ask NSS through cgo, which a
+// static binary lacks.
 func (h *Host) userName(uid int) string {
 	f, err := os.Open(filepath.Join(h.Etc, "passwd"))
 	if err != nil {
@@ -282,7 +282,7 @@ func (h *Host) namespace(pid, name string) Namespace {
 	return Namespace{Inode: ino, Same: err == nil && own == ino}
 }
 
-// ownNamespace asks the calling thread: /proc/self is the main thread, which need not be in the same one.
+// ownNamespace asks the calling thread: /proc/self is the main thread, which need not be in the same namespace.
 func (h *Host) ownNamespace(name string) (uint64, error) {
 	ino, err := readNamespace(filepath.Join(h.Proc, "thread-self/ns", name))
 	if err != nil {
@@ -335,7 +335,7 @@ func (h *Host) commMatches(st Stat, name string) bool {
 	if len(name) <= commLen {
 		return st.Comm == name
 	}
-	// A kernel worker's name may be longer than that of a user thread.
+	// A kernel worker's name may be longer than a user thread's.
 	if st.Comm == name {
 		return true
 	}
@@ -354,7 +354,7 @@ func (h *Host) hiddenHint() string {
 // maxListed keeps a message about many processes readable.
 const maxListed = 10
 
-// listPIDs names processes with their users: anyone may give a program the name of another.
+// listPIDs lists processes with their users: anyone may give a program the name of another.
 func (h *Host) listPIDs(pids []int) string {
 	var list []string
 	for _, pid := range pids[:min(len(pids), maxListed)] {
@@ -371,7 +371,7 @@ func (h *Host) listPIDs(pids []int) string {
 	return text
 }
 
-// roots are the members without an ancestor in the set, oldest first.
+// roots returns the members without an ancestor in the set, oldest first.
 func roots(set map[int]bool, stats map[int]Stat) []int {
 	var top []int
 	for pid := range set {
@@ -454,7 +454,7 @@ func (h *Host) resolveContainer(ctx context.Context, name string) (Target, error
 	if err != nil {
 		return Target{}, err
 	}
-	prefix := id // a name goes before the beginning of an id, as with Docker
+	prefix := id // a name takes precedence over the beginning of an id, as with Docker
 	if id == "" {
 		prefix = normalContainerID(name)
 	}
@@ -497,7 +497,7 @@ func (h *Host) findContainers(ctx context.Context, prefix string) (map[string][]
 		}
 		lines, err := h.readCgroup(pid)
 		if err != nil {
-			continue // ended, or hidden from this user: no member that could be measured
+			continue // ended, or hidden from this user: it cannot be measured
 		}
 		for _, c := range containersOf(lines) {
 			if strings.HasPrefix(c.id, prefix) {
@@ -541,7 +541,7 @@ func (h *Host) containerTarget(ctx context.Context, id string, pids []int) (Targ
 	return t, nil
 }
 
-// containerDir is the directory of the container's own group: the highest level whose last component names it.
+// containerDir returns the directory of the container's own group: the highest level whose last component names it.
 func containerDir(levels []CgroupLevel, id string) string {
 	for _, l := range levels {
 		found := containersIn(l.Path)

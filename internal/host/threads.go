@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// TIDs lists the threads of a process; none of one that has ended. In the kernel's order, which is that of their birth:
-// to sort 10,000 names takes longer than to read them.
+// TIDs lists the threads of a process, none if it has ended. They are in the kernel's order, by birth: sorting 10,000
+// names takes longer than reading them.
 func (h *Host) TIDs(pid int) (tids []int) {
 	dir, err := os.Open(h.Proc + "/" + strconv.Itoa(pid) + "/task")
 	if err != nil {
@@ -25,8 +25,8 @@ func (h *Host) TIDs(pid int) (tids []int) {
 	return tids
 }
 
-// ThreadIDs gives the ids of the threads of a process, as this host has them, by those in the pid namespace of the
-// process. Threads that end meanwhile are left out, and all before Linux 4.1, which does not tell.
+// ThreadIDs maps the ids of a process's threads in its own pid namespace to their ids on this host. It leaves out
+// threads that end meanwhile, and before Linux 4.1, which lacks the ids, all threads.
 func (h *Host) ThreadIDs(pid int) map[int]int {
 	threads := map[int]int{}
 	dir := h.Proc + "/" + strconv.Itoa(pid) + "/task/"

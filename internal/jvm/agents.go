@@ -10,8 +10,8 @@ type Agent struct {
 	Own      bool   // perfdoctor placed it there
 }
 
-// knownAgents are libraries by the beginning of their name. Profilers that share the process-wide means of sampling
-// (SIGPROF, SIGVTALRM, perf events, JVMTI's AsyncGetCallTrace) are marked as such.
+// knownAgents lists libraries by the beginning of their name. It marks the profilers that use the process-wide means
+// of sampling (SIGPROF, SIGVTALRM, perf events, JVMTI's AsyncGetCallTrace).
 var knownAgents = []struct {
 	prefix   string
 	name     string

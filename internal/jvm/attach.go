@@ -21,23 +21,23 @@ const (
 	// A JVM that runs opens its socket within 20 ms of the signal; one that is throttled by its quota, in a long
 	// safepoint, or swapped out needs longer. The JDK's own jcmd waits 10 s (sun.tools.attach.attachTimeout).
 	attachTimeout = 10 * time.Second
-	// How often the socket is looked for meanwhile.
+	// The interval at which the socket is looked for meanwhile.
 	attachPoll = 5 * time.Millisecond
-	// An argument of a request is at most this long, with its closing zero (AttachOperation::arg_length_max in
+	// An argument of a request is at most this long, with its terminating zero (AttachOperation::arg_length_max in
 	// src/hotspot/share/services/attachListener.hpp).
 	maxArgument = 1024
-	// A reply is text for people: Thread.print of 10,000 threads has about 20 MB. While it is read it takes up to four
-	// times its size, and perfdoctor has 256 MiB in its packaged unit.
+	// A reply is text for people: Thread.print of 10,000 threads is about 20 MB. Reading it takes up to four times
+	// its size, and perfdoctor has 256 MiB in its packaged unit.
 	maxReply = 32 << 20
-	// A reply to load is a number, or the loader's words, which name the file twice.
+	// A reply to load is a number, or the loader's message, which names the file twice.
 	maxLoadReply = 64 << 10
 )
 
 // Jcmd runs a diagnostic command as the JDK's jcmd does, such as "VM.flags" or "Thread.print -l", and returns what it
-// prints. The first command to a JVM makes it start its attach listener, one thread more that stays; the JVM prints
+// prints. The first command to a JVM makes it start its attach listener, one more thread, which stays; the JVM prints
 // nothing.
 //
-// It ends with ctx; a command that was sent runs on in the JVM. Its errors are a *Refusal.
+// It returns when ctx ends; a command that was sent runs on in the JVM. Its errors are a *Refusal.
 func (vm *VM) Jcmd(ctx context.Context, command string) (string, error) {
 	if r := vm.Attachable(); r != nil {
 		return "", r
@@ -54,8 +54,8 @@ func (vm *VM) Jcmd(ctx context.Context, command string) (string, error) {
 	return reply.text, nil
 }
 
-// Load makes the JVM load a native agent and call its Agent_OnAttach with options. path is as the target sees it and
-// absolute. The library stays loaded until the JVM ends.
+// Load makes the JVM load a native agent and call its Agent_OnAttach with options. path is absolute, as the target
+// sees it. The library stays loaded until the JVM ends.
 //
 // An agent that is loaded in the first moments of a JVM may find no JVMTI environment yet (JVMTI_PHASE_LIVE) and fail.
 //
@@ -74,8 +74,8 @@ func (vm *VM) Load(ctx context.Context, path, options string) error {
 	return vm.loadResult(path, reply)
 }
 
-// loadResult reads the answer to load. JDK 8 answers with a number, later ones with "return code: N", and where the
-// library could not be loaded with the loader's words: with code -1 up to JDK 17, with code 0 from 21 on.
+// loadResult reads the answer to load. JDK 8 answers with a number, later ones with "return code: N". If the library
+// could not be loaded, the answer is the loader's message, with code -1 up to JDK 17 and with code 0 from 21 on.
 func (vm *VM) loadResult(path string, reply attachReply) error {
 	text := strings.TrimSpace(reply.text)
 	number := strings.TrimPrefix(text, "return code: ")
@@ -102,7 +102,7 @@ func (vm *VM) loadResult(path string, reply attachReply) error {
 	return r
 }
 
-// brief makes one line of a message, of a length that can be shown and without what would steer a terminal.
+// brief turns a message into one line that is short enough to show and has nothing that would steer a terminal.
 func brief(text string) string {
 	const most = 400 // a loader's message names the file twice
 	line := strings.Map(printable, strings.Join(strings.Fields(text), " "))
@@ -125,13 +125,13 @@ type attachReply struct {
 	text string
 }
 
-// ask sends one request, after it has made the JVM listen if it does not yet.
+// ask sends one request; first it makes the JVM listen if it does not yet.
 func (vm *VM) ask(ctx context.Context, operation string, args ...string) (attachReply, error) {
 	request, err := encodeRequest(operation, args)
 	if err != nil {
 		return attachReply{}, fmt.Errorf("pid %d: %w", vm.PID, err)
 	}
-	if r := vm.haltedNow(); r != nil { // which would take all of the time that there is
+	if r := vm.haltedNow(); r != nil { // asking it would take all the time there is
 		return attachReply{}, r
 	}
 	conn, err := vm.connect(ctx)
@@ -139,7 +139,7 @@ func (vm *VM) ask(ctx context.Context, operation string, args ...string) (attach
 		return attachReply{}, err
 	}
 	defer conn.Close()
-	// Ends the wait for a reply when the context does. A deadline in the past is no failure of its own.
+	// The wait for a reply ends with the context. A deadline in the past is not a failure in itself.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	most := maxReply
@@ -154,7 +154,7 @@ func (vm *VM) ask(ctx context.Context, operation string, args ...string) (attach
 }
 
 // encodeRequest writes a request of version 1 of the protocol, which HotSpot 6 to 25 understand: the version, the
-// operation and exactly three arguments, each closed by a zero.
+// operation and exactly three arguments, each terminated by a zero.
 func encodeRequest(operation string, args []string) ([]byte, error) {
 	request := []byte("1\x00" + operation + "\x00")
 	for i := range 3 {
@@ -199,7 +199,8 @@ func parseReply(text []byte) (attachReply, error) {
 	return attachReply{int(code), string(rest)}, nil
 }
 
-// noReply explains a request without an answer. What it looks for may have changed since the VM was inspected.
+// noReply explains a request without an answer. It looks at the process again, since that may have changed after the
+// inspection.
 func (vm *VM) noReply(ctx context.Context, what string, err error) error {
 	if _, statusErr := os.Stat(vm.proc("status")); statusErr != nil {
 		return vm.unreadable(statusErr)
@@ -210,7 +211,7 @@ func (vm *VM) noReply(ctx context.Context, what string, err error) error {
 	}
 	reason, remedy := fmt.Sprintf("no answer to %s: %v", strings.TrimSpace(what), err), ""
 	if ctx.Err() != nil {
-		// The connection's own words for it are "i/o timeout".
+		// The connection itself only says "i/o timeout".
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = context.Cause(ctx)
 		}
@@ -222,7 +223,7 @@ func (vm *VM) noReply(ctx context.Context, what string, err error) error {
 	return r
 }
 
-// haltedNow is [VM.halted] as it is at this moment; nil also where that cannot be read.
+// haltedNow returns [VM.halted] as of this moment; it is also nil where that cannot be read.
 func (vm *VM) haltedNow() *Refusal {
 	now := *vm
 	if now.readStatus() != nil {
@@ -258,7 +259,7 @@ func (vm *VM) connect(ctx context.Context) (*os.File, error) {
 	return nil, vm.explain(err, "attach")
 }
 
-// explain makes a refusal of an error of the system, where it is one that the user can do something about.
+// explain turns a system error into a refusal if the user can do something about it.
 func (vm *VM) explain(err error, what string) error {
 	var already *Refusal
 	if errors.As(err, &already) {
@@ -277,8 +278,8 @@ func (vm *VM) explain(err error, what string) error {
 	return r
 }
 
-// dial connects to the socket as the target's user. Its error is errNoListener where there is no socket or nobody
-// behind it.
+// dial connects to the socket as the target's user. Its error is errNoListener if there is no socket or nobody
+// listens at it.
 func (t *tree) dial(ctx context.Context, nspid int) (conn *os.File, err error) {
 	err = t.as.do(func() error {
 		conn, err = t.dialAsTarget(ctx, nspid)
@@ -300,7 +301,7 @@ func (t *tree) dialAsTarget(ctx context.Context, nspid int) (*os.File, error) {
 	return connectTo(ctx, socket)
 }
 
-// connectTo connects to the socket behind an O_PATH handle, so that it is the one that was looked at.
+// connectTo connects to the socket behind an O_PATH handle, so that it is the socket that was looked at.
 func connectTo(ctx context.Context, socket int) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -312,7 +313,7 @@ func connectTo(ctx context.Context, socket int) (*os.File, error) {
 		if err == nil {
 			return os.NewFile(uintptr(fd), "attach listener"), nil
 		}
-		// EAGAIN: others wait in the listener's queue, which takes five (unix(7), LinuxAttachListener::init).
+		// EAGAIN: the listener's queue, which takes five, is full (unix(7), LinuxAttachListener::init).
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 			err = pause(ctx)
 		}
@@ -326,7 +327,7 @@ func connectTo(ctx context.Context, socket int) (*os.File, error) {
 	}
 }
 
-// pause waits until it is time to look again, or for the end of ctx, whose cause is the error.
+// pause waits until it is time to look again. If ctx ends first, the error is its cause.
 func pause(ctx context.Context) error {
 	if clock.Sleep(ctx, attachPoll) != nil {
 		return context.Cause(ctx)
@@ -334,9 +335,10 @@ func pause(ctx context.Context) error {
 	return nil
 }
 
-// startListener makes the JVM open its socket: a file .attach_pid<pid> that belongs to it, and a SIGQUIT, for which
-// it then looks (AttachListener::is_init_trigger). Without that file, or with the socket open already, the JVM would
-// print a thread dump: so only one may send the signal, the one whose trigger it is.
+// startListener makes the JVM open its socket: it creates a file .attach_pid<pid> that belongs to the JVM's user, and
+// sends SIGQUIT. On the signal the JVM looks for that file, the trigger (AttachListener::is_init_trigger). Without
+// it, or with the socket open already, the JVM would print a thread dump, so only the owner of the trigger may send
+// the signal.
 func (vm *VM) startListener(ctx context.Context, t *tree) (*os.File, error) {
 	process, err := vm.readyForQuit(ctx)
 	if err != nil {
@@ -348,7 +350,7 @@ func (vm *VM) startListener(ctx context.Context, t *tree) (*os.File, error) {
 		return conn, err
 	}
 	defer func() { _ = t.as.do(trigger.remove) }()
-	// Another may have made it listen, and removed its trigger, just before.
+	// Another process may have made it listen, and removed its trigger, just before.
 	if conn, err = t.dial(ctx, vm.NSPid); !errors.Is(err, errNoListener) {
 		return conn, err
 	}
@@ -377,11 +379,11 @@ func (vm *VM) awaitListener(ctx context.Context, t *tree) (*os.File, error) {
 	}
 }
 
-// triggerPatience is how long a trigger of another tool is waited for. A tool that works has its answer within some
-// 10 ms; what is still there after that is taken for a leftover and used.
+// triggerPatience is how long to wait for another tool to remove its trigger. A tool that works has its answer within
+// some 10 ms; a trigger that is still there after triggerPatience counts as a leftover and is used.
 const triggerPatience = 2 * time.Second
 
-// ownTrigger gives the trigger, or the connection where another makes the JVM listen meanwhile.
+// ownTrigger returns the trigger, or the connection if another process makes the JVM listen meanwhile.
 func (vm *VM) ownTrigger(ctx context.Context, t *tree) (*trigger, *os.File, error) {
 	end := time.Now().Add(triggerPatience)
 	for {
@@ -402,7 +404,7 @@ func (vm *VM) ownTrigger(ctx context.Context, t *tree) (*trigger, *os.File, erro
 	}
 }
 
-// process is a process that a signal can be sent to without hitting another that has got its pid.
+// process is a process that can be sent a signal without hitting another one that has reused its pid.
 type process struct {
 	pid, fd int // fd is -1 before Linux 5.3, which brought pidfd_open
 }
@@ -420,12 +422,12 @@ func (p process) close() {
 	}
 }
 
-// startupPatience is how long a JVM that has no handler for SIGQUIT yet is waited for. HotSpot installs it some
-// 50 ms after its library is mapped, later under a CPU quota.
+// startupPatience is how long to wait for a JVM that has no handler for SIGQUIT yet. HotSpot installs it some 50 ms
+// after its library is mapped, later under a CPU quota.
 const startupPatience = 3 * time.Second
 
-// readyForQuit makes sure that SIGQUIT has a handler, without which it would end the process, and waits for it where
-// the JVM only starts.
+// readyForQuit makes sure that SIGQUIT has a handler, since without one it would end the process. While the JVM is
+// still starting, it waits for the handler.
 func (vm *VM) readyForQuit(ctx context.Context) (process, error) {
 	p := process{vm.PID, -1}
 	if fd, err := unix.PidfdOpen(vm.PID, 0); err == nil {
@@ -458,7 +460,7 @@ func (vm *VM) readyForQuit(ctx context.Context) (process, error) {
 
 var errWait = errors.New("wait")
 
-// mayQuit says whether SIGQUIT may be sent now: nil, errWait, or why not.
+// mayQuit returns nil if SIGQUIT may be sent now, errWait if it is worth waiting, or why it may not be sent.
 func (vm *VM) mayQuit(patient bool) error {
 	if r := vm.halted(); r != nil {
 		return r

@@ -12,22 +12,22 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
-// credentials are whom a thread acts as.
+// credentials are the user and groups that a thread acts as.
 type credentials struct {
 	uid, gid int
 	groups   []int
 }
 
-// own says that perfdoctor is that user already.
+// own reports whether perfdoctor is that user already.
 func (c credentials) own() bool { return os.Geteuid() == c.uid && os.Getegid() == c.gid }
 
-// do runs f as that user: files are created as the target would, nothing is reached that the target could not reach,
-// and the JVM sees its own user at the other end of its socket (SO_PEERCRED).
+// do runs f as that user: f creates files as the target would, it reaches only what the target could reach, and the
+// JVM sees its own user at the other end of its socket (SO_PEERCRED).
 //
-// The ids are changed for one thread, by raw system calls: those of package syscall change every thread of the
-// process. The thread ends with f: a goroutine that returns while it is locked to its thread takes it along, so the
-// changed ids can serve nobody else. The kernel also makes the process undumpable (commit_creds in kernel/cred.c),
-// which keeps the target's user from tracing the thread.
+// do changes the ids of one thread, by raw system calls: those of package syscall change every thread of the process.
+// The thread ends with f: a goroutine that returns while it is locked to its thread takes the thread along, so nobody
+// else can use the changed ids. The kernel also makes the process undumpable (commit_creds in kernel/cred.c), which
+// keeps the target's user from tracing the thread.
 func (c credentials) do(f func() error) error {
 	if c.own() {
 		return f()
@@ -43,8 +43,8 @@ func (c credentials) do(f func() error) error {
 	return <-done
 }
 
-// onSpareThread runs f on a thread that ends with it. It is never the main thread, which cannot end, and whose ids
-// are those that /proc/PID shows: where the scheduler gives that one, the goroutine holds it and tries again.
+// onSpareThread runs f on a thread that ends with it. It never uses the main thread, which cannot end and whose ids
+// /proc/PID shows: if the scheduler picks that one, the goroutine holds it and tries again.
 func onSpareThread(f func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() != unix.Getpid() {

@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// SwappedError says that the target has mapped another file than perfdoctor's in its place.
+// SwappedError says that the target has mapped another file in place of perfdoctor's.
 type SwappedError struct {
 	Path    string // of the library, as the target sees it
 	Written uint64 // inode that perfdoctor wrote; 0 if an earlier run wrote it
@@ -33,10 +33,10 @@ func (e *SwappedError) Error() string {
 	return text
 }
 
-// VerifyLoaded makes sure that the target has mapped the very file that Place put there, and not one that somebody else
-// put in its place. answered says that the target has loaded something. known is false where it cannot be told:
-// following /proc/PID/map_files needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE (proc(5)). A swap is a *Refusal with
-// cause Replaced.
+// VerifyLoaded makes sure that the target has mapped the very file that Place put there, and not one that somebody
+// else put in its place. answered says that the target has loaded something. known is false where that cannot be
+// verified: following /proc/PID/map_files needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE (proc(5)). A swap is a
+// *Refusal with cause Replaced.
 func (vm *VM) VerifyLoaded(f *File, answered bool) (known bool, err error) {
 	var written unix.Stat_t
 	if err := unix.Fstat(int(f.held.Fd()), &written); err != nil {
@@ -73,8 +73,8 @@ func (vm *VM) VerifyLoaded(f *File, answered bool) (known bool, err error) {
 	return true, vm.replaced(swapped)
 }
 
-// VerifyMapped makes sure that the library that the target has mapped by a path is the one with this content. It is for
-// one that an earlier run placed, whose file is gone.
+// VerifyMapped makes sure that the library that the target has mapped by a path has this content. It is for a library
+// that an earlier run placed and whose file is gone.
 func (vm *VM) VerifyMapped(library string, content []byte) (known bool, err error) {
 	areas, err := vm.areas()
 	if err != nil {
@@ -96,7 +96,7 @@ func (vm *VM) VerifyMapped(library string, content []byte) (known bool, err erro
 	return known, nil
 }
 
-// holds says whether the mapped file has this content.
+// holds reports whether the mapped file has this content.
 func (vm *VM) holds(a area, content []byte) (same bool, info unix.Stat_t, err error) {
 	f, err := door.OpenMagic(vm.proc(""), "map_files/"+a.span)
 	if err != nil {
@@ -110,7 +110,7 @@ func (vm *VM) holds(a area, content []byte) (same bool, info unix.Stat_t, err er
 	return bytes.Equal(text, content), info, err
 }
 
-// Inode tells the placed file from every other on its file system; 0 where it cannot be told.
+// Inode identifies the placed file on its file system; it is 0 if it is not known.
 func (f *File) Inode() uint64 {
 	var info unix.Stat_t
 	if err := unix.Fstat(int(f.held.Fd()), &info); err != nil {
@@ -125,11 +125,11 @@ type area struct {
 	name string // last component of the file's path
 }
 
-// maxAreas bounds what is read of a target's maps, in bytes: 262,144 areas, which Elasticsearch asks for, have some
-// 28 MB.
+// maxAreas bounds what is read of a target's maps, in bytes: 262,144 areas, as Elasticsearch asks for, take some 28
+// MB.
 const maxAreas = 32 << 20
 
-// errAreas says that not all of a target's areas were seen, so that one that was not need not be missing.
+// errAreas says that not all of a target's areas were read, so that an area that was not seen may still exist.
 var errAreas = errors.New("the process has too many memory areas")
 
 func (vm *VM) areas() ([]area, error) {
@@ -143,7 +143,7 @@ func (vm *VM) areas() ([]area, error) {
 	return areasOf(string(text)), nil
 }
 
-// areasOf gives the first area of each file in the text of maps, for each name that it is mapped by.
+// areasOf returns the first area of each file in the text of maps, for each name that it is mapped by.
 func areasOf(maps string) []area {
 	var areas []area
 	seen := map[[3]string]bool{}

@@ -1,12 +1,12 @@
-// Package jvm finds out what a Java virtual machine is, and speaks with a running HotSpot.
+// Package jvm identifies a Java virtual machine, and talks to a running HotSpot.
 //
 // Inspect reads procfs only and changes nothing. Jcmd and Load attach by HotSpot's own protocol
 // (src/hotspot/os/posix/attachListener_posix.cpp, before JDK 21 os/linux/attachListener_linux.cpp), so neither a JDK
-// nor Java is needed beside the target. What cannot be done is a *Refusal: its cause, a reason a person can read, and
-// what would change it.
+// nor Java is needed beside the target. What cannot be done is a *Refusal, with its cause, a reason a person can
+// read, and what would change it.
 //
-// A target is not trusted. Every path inside it is resolved beneath its own root without following it out
-// (openat2(2)), by a thread that has the target's own ids, so that neither a link nor a name in a container can make
+// A target is not trusted. Every path inside it is resolved beneath its own root and never leads out of that
+// (openat2(2)). A thread with the target's own ids does so, so that neither a link nor a name in a container can make
 // perfdoctor read or write what the target could not.
 package jvm
 
@@ -24,7 +24,7 @@ import (
 // Kind is the implementation of the virtual machine.
 type Kind string
 
-// The kinds that are told apart.
+// The kinds that perfdoctor distinguishes.
 const (
 	HotSpot     Kind = "HotSpot"
 	OpenJ9      Kind = "OpenJ9"
@@ -34,7 +34,7 @@ const (
 // Libc is the C library of the target, which decides whether a native library can be loaded into it.
 type Libc string
 
-// The C libraries that are told apart.
+// The C libraries that perfdoctor distinguishes.
 const (
 	Glibc Libc = "glibc"
 	Musl  Libc = "musl"
@@ -44,7 +44,7 @@ const (
 type VM struct {
 	PID       int    // as perfdoctor counts
 	NSPid     int    // as the target counts, which names its files; PID itself before Linux 4.1
-	StartTime uint64 // in ticks after boot: tells the process from a later one with the same pid
+	StartTime uint64 // in ticks after boot: distinguishes the process from a later one with the same pid
 
 	Kind    Kind
 	Sign    string // by what Kind was recognised, such as "maps /opt/jdk/lib/server/libjvm.so"
@@ -69,8 +69,8 @@ type VM struct {
 
 // Inspect looks at a process. It costs a few reads of procfs, about 1 ms, most of it the list of mappings.
 //
-// Its error is a *Refusal with cause NotJVM, Gone or Denied, or says what of procfs did not parse. A kind that cannot
-// be attached to, a stopped or a starting process is no error here: see [VM.Attachable].
+// Its error is a *Refusal with cause NotJVM, Gone or Denied, or says which part of procfs did not parse. A kind that
+// cannot be attached to, or a stopped or starting process, is no error here: see [VM.Attachable].
 func Inspect(pid int) (*VM, error) {
 	if pid <= 0 {
 		return nil, &Refusal{Cause: Gone, Reason: fmt.Sprintf("%d is not a process id", pid)}
@@ -97,7 +97,7 @@ func Inspect(pid int) (*VM, error) {
 		vm.readOptions()
 		vm.Version = vm.releaseVersion()
 	}
-	// All of it was about one process if the one with this pid is still the same.
+	// If the process with this pid is still the same, all of it was about one process.
 	if err := vm.check(); err != nil {
 		return nil, err
 	}
@@ -107,8 +107,8 @@ func Inspect(pid int) (*VM, error) {
 // Major is the feature release, such as 8, 11 or 17; 0 when the version is not known.
 func (vm *VM) Major() int { return majorOf(vm.Version) }
 
-// Attachable says why the VM cannot be attached to, as far as that shows without trying, or nil. A VM that is only
-// starting is attachable: Jcmd and Load wait for it.
+// Attachable returns why the VM cannot be attached to, as far as that shows without trying, or nil. A VM that is
+// still starting is attachable: Jcmd and Load wait for it.
 func (vm *VM) Attachable() *Refusal {
 	switch vm.Kind {
 	case OpenJ9:
@@ -130,7 +130,7 @@ func (vm *VM) Attachable() *Refusal {
 	return nil
 }
 
-// Loadable says why no library can be loaded into the VM, as far as that shows without trying, or nil.
+// Loadable returns why no library can be loaded into the VM, as far as that shows without trying, or nil.
 func (vm *VM) Loadable() *Refusal {
 	if r := vm.Attachable(); r != nil {
 		return r
@@ -142,8 +142,8 @@ func (vm *VM) Loadable() *Refusal {
 	return nil
 }
 
-// Profilers are the foreign profilers that are loaded: a second one beside them would disturb both, because the
-// signals and events that a profiler samples with belong to the process.
+// Profilers returns the foreign profilers that are loaded. A second profiler would disturb both, because the signals
+// and events that a profiler samples with belong to the process.
 func (vm *VM) Profilers() []Agent {
 	var found []Agent
 	for _, a := range vm.Agents {
@@ -154,7 +154,7 @@ func (vm *VM) Profilers() []Agent {
 	return found
 }
 
-// halted says that the process does not run, so that it cannot answer.
+// halted returns why the process does not run and so cannot answer, or nil.
 func (vm *VM) halted() *Refusal {
 	pid := strconv.Itoa(vm.PID)
 	switch {
@@ -171,7 +171,7 @@ func (vm *VM) halted() *Refusal {
 	return nil
 }
 
-// check makes sure that the pid still names the process that was inspected, and takes a fresh look at what changes.
+// check makes sure that the pid still names the process that was inspected, and refreshes what changes.
 func (vm *VM) check() error {
 	start, err := startTime(vm.proc("stat"))
 	if err != nil {
@@ -197,7 +197,7 @@ func (vm *VM) refuse(cause Cause, reason, remedy string) *Refusal {
 	return &Refusal{Cause: cause, Reason: fmt.Sprintf("pid %d: %s", vm.PID, reason), Remedy: remedy}
 }
 
-// unreadable turns the error of reading procfs into a refusal where the user can do something about it.
+// unreadable turns the error of reading procfs into a refusal if the user can do something about it.
 func (vm *VM) unreadable(err error) error {
 	var already *Refusal
 	switch {
@@ -221,6 +221,6 @@ func (vm *VM) mayNotLook(err error) *Refusal {
 	return r
 }
 
-// youngest is the age below which a process named java without a JVM mapped is taken for one that only starts. The
-// launcher maps libjvm.so within some 10 ms; a minute is what a throttled container may take.
+// youngest is the age below which a process named java without a mapped JVM counts as starting. The launcher maps
+// libjvm.so within some 10 ms; a throttled container may take a minute.
 const youngest = time.Minute

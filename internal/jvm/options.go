@@ -19,8 +19,8 @@ type Flag struct {
 }
 
 // Options is what the JVM was told at its start, as far as that can be read from outside: the command line, the
-// argument files it names, and three environment variables. Not in it is what a program hands to JNI_CreateJavaVM
-// itself and what the JVM chose; VM.flags over [VM.Jcmd] has that.
+// argument files it names, and three environment variables. It lacks what a program itself passes to
+// JNI_CreateJavaVM, and what the JVM chose; VM.flags over [VM.Jcmd] has both.
 type Options struct {
 	// by name, as "UseSerialGC"; the last one given wins, as in HotSpot. -Xrs is ReduceSignalUsage
 	Flags map[string]Flag
@@ -34,10 +34,10 @@ func (o *Options) lookup(name string) (Flag, bool) {
 	return f, ok
 }
 
-// isTrue tells whether a flag was given and is on.
+// isTrue reports whether a flag was given and is on.
 func (o *Options) isTrue(name string) bool { return o.Flags[name].Value == "true" }
 
-// The sizes that are read of a target's texts. ARG_MAX is 2 MB by default (include/uapi/linux/limits.h, fs/exec.c);
+// Bounds on what is read of a target's texts. ARG_MAX is 2 MB by default (include/uapi/linux/limits.h, fs/exec.c);
 // argument files are a few lines.
 const (
 	maxCmdline = 2 << 20
@@ -57,7 +57,7 @@ func (vm *VM) readOptions() {
 	o.apply(splitOptions(env["_JAVA_OPTIONS"]), "_JAVA_OPTIONS")
 }
 
-// environment is that of the start of the program, the three variables that HotSpot and its launcher read.
+// environment returns the three variables that HotSpot and its launcher read, as they were when the program started.
 func (vm *VM) environment() map[string]string {
 	text, cut, err := door.Read(vm.proc("environ"), door.MaxArguments)
 	if cut {
@@ -89,7 +89,7 @@ func (vm *VM) applyCommandLine(launcherOptions string) error {
 	argv := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
 	exe, _ := os.Readlink(vm.proc("exe"))
 	if baseName(exe) != "java" {
-		// A launcher of its own: which of its arguments it hands on is not known, but what looks like a flag is one.
+		// A custom launcher: it is not known which arguments it hands on, but what looks like a flag is one.
 		vm.Options.apply(argv[1:], "command line")
 		return nil
 	}
@@ -121,7 +121,7 @@ func (o *Options) apply(args []string, source string) {
 	}
 }
 
-// parseFlag takes -XX:+Name, -XX:-Name and -XX:Name=value apart.
+// parseFlag splits -XX:+Name, -XX:-Name and -XX:Name=value.
 func parseFlag(arg string) (name, value string, ok bool) {
 	rest, ok := strings.CutPrefix(arg, "-XX:")
 	if !ok || rest == "" {
@@ -177,12 +177,12 @@ var withValue = []string{
 	"--source", "-d", "--describe-module",
 }
 
-// maxArguments bounds what argument files expand to; the launcher's own bound is the memory.
+// maxArguments bounds what argument files expand to; only memory bounds the launcher itself.
 const maxArguments = 100_000
 
-// expandArguments gives the launcher's options with argument files in place of @file, up to the main class, after
-// which all is the program's own. end says that the main class was found. It returns what it had when an argument
-// file could not be read. An argument file does not name others (args.c in libjli).
+// expandArguments returns the launcher's options up to the main class, with the contents of argument files in place
+// of @file. What follows the main class is the program's own. end says that the main class was found. If an argument
+// file cannot be read, it returns the options so far. An argument file does not name others (args.c in libjli).
 func expandArguments(argv []string, read func(string) (string, error)) (options []string, end bool, err error) {
 	var l launcher
 	for _, arg := range argv {
@@ -212,13 +212,13 @@ type launcher struct {
 	literal bool // @file means nothing
 }
 
-// argFile says whether the argument names an argument file; @@ is a literal @.
+// argFile reports whether the argument names an argument file; @@ is a literal @.
 func (l *launcher) argFile(arg string) (string, bool) {
 	file, ok := strings.CutPrefix(arg, "@")
 	return file, ok && !l.literal && !l.value && file != "" && file[0] != '@'
 }
 
-// take takes one argument and says whether the options are over.
+// take takes one argument and reports whether the options are over.
 func (l *launcher) take(arg string) bool {
 	switch {
 	case l.value:
@@ -327,7 +327,7 @@ func parseRelease(text string) string {
 	return ""
 }
 
-// majorOf takes 1.8.0_392 for 8 and 17.0.9+9 for 17; what is no version is 0.
+// majorOf returns 8 for 1.8.0_392, 17 for 17.0.9+9, and 0 for what is not a version.
 func majorOf(version string) int {
 	version = strings.TrimPrefix(version, "1.")
 	n := 0

@@ -13,8 +13,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/hsperf"
 )
 
-// PerfData are HotSpot's counters, in shared memory or else in its own, open for reading. The JVM does nothing for a
-// reading.
+// PerfData are HotSpot's counters, open for reading, in shared memory or else in the JVM's own. The JVM has no work
+// with a reading.
 type PerfData struct {
 	file counters
 	at   int64 // where they begin in it
@@ -35,15 +35,15 @@ func newPerfData(file counters, at, size int64) *PerfData {
 	return &PerfData{file: file, at: at, buf: make([]byte, size), parse: hsperf.Parse, locate: hsperf.Locate}
 }
 
-// table names what the firewall stands around.
+// table names the counters in an error of the firewall.
 const table = "their table"
 
 // perfDataFile is where HotSpot keeps its counters (src/hotspot/os/posix/perfMemory_posix.cpp). The name is taken from
 // the list of mappings, so that neither the user's name nor the pid in the target's namespaces has to be guessed.
 var perfDataFile = regexp.MustCompile(`^/tmp/hsperfdata_[^/]*/[0-9]+$`)
 
-// OpenPerfData opens the counters: the file that HotSpot makes of them, or where it could not make one, or another
-// removed it, the JVM's own memory. Its error is a *Refusal, mostly that there are none.
+// OpenPerfData opens the counters: HotSpot's file of them, or the JVM's own memory where HotSpot could not make the
+// file or somebody removed it. Its error is a *Refusal, mostly because there are no counters.
 func (vm *VM) OpenPerfData() (*PerfData, error) {
 	if vm.Kind != HotSpot {
 		return nil, vm.Attachable()
@@ -101,7 +101,8 @@ func (vm *VM) noPerfFile(files []string, err error) error {
 	return r
 }
 
-// whyNoPerfFile says why there is no file of the counters, as perfMemory_posix.cpp has it, and what would change that.
+// whyNoPerfFile returns why there is no file of the counters, by the rules of perfMemory_posix.cpp, and what would
+// change that.
 func (vm *VM) whyNoPerfFile(files []string) (why, remedy string) {
 	if v, ok := vm.Options.lookup("PerfDisableSharedMem"); ok && v.Value == "true" {
 		return "the JVM was started with -XX:+PerfDisableSharedMem (" + v.Source + ")",
@@ -120,8 +121,8 @@ func (vm *VM) whyNoPerfFile(files []string) (why, remedy string) {
 		"give the user an entry in the container's /etc/passwd, and a writable /tmp; then restart the JVM"
 }
 
-// startTimeOfJVM is how long a JVM may take until it has its counters: it makes them among the first things, but under
-// a tenth of a CPU that comes late.
+// startTimeOfJVM is how long a JVM may take to create its counters: it creates them early, but with a tenth of a CPU
+// that takes long.
 const startTimeOfJVM = 3 * time.Second
 
 func (vm *VM) openPerfData(name string) (*PerfData, error) {
@@ -136,7 +137,7 @@ func (vm *VM) openPerfData(name string) (*PerfData, error) {
 	return newPerfData(file, 0, info.Size()), nil
 }
 
-// Read takes the counters as they are now.
+// Read reads the counters as they are now.
 func (p *PerfData) Read() (hsperf.Snapshot, error) {
 	n, err := p.file.ReadAt(p.buf, p.at)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -149,8 +150,9 @@ func (p *PerfData) Read() (hsperf.Snapshot, error) {
 	return s, nil
 }
 
-// Part gives a function that takes only these counters as they are now, 2 us instead of 30. It may run beside
-// [PerfData.Read]. Those that the JVM has not are left out; that it lacks all is an error.
+// Part returns a function that reads only these counters as they are now, in 2 us instead of 30. It may run
+// concurrently with [PerfData.Read]. Counters that the JVM lacks are left out; if it lacks all of them, that is an
+// error.
 func (p *PerfData) Part(names map[string]bool) (read func() (hsperf.Snapshot, error), err error) {
 	buf := make([]byte, len(p.buf))
 	n, err := p.file.ReadAt(buf, p.at)

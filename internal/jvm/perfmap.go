@@ -13,12 +13,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/perfmap"
 )
 
-// PerfMap asks the JVM where its compiled code lies at this moment. What is compiled later is not in it, and what is
-// compiled anew lies elsewhere.
+// PerfMap asks the JVM where its compiled code lies at this moment. The map lacks code that is compiled later, and
+// recompiled code lies elsewhere.
 //
-// It takes the diagnostic command Compiler.perfmap where the JVM has it (JDK 17 and later), which names the outermost
-// method only; with inlined, and for older JVMs, it loads perfdoctor's own agent (5 kB, once; for what the JVM says
-// about that see [VM.Load]), which names the inlined methods too. Its errors are a *Refusal, or say what did not parse.
+// It uses the diagnostic command Compiler.perfmap where the JVM has it (JDK 17 and later), which names the outermost
+// method only. With inlined, and for older JVMs, it loads perfdoctor's own agent (5 kB, once; for what the JVM says
+// about that see [VM.Load]), which names the inlined methods too. Its errors are a *Refusal, or say what did not
+// parse.
 func (vm *VM) PerfMap(ctx context.Context, inlined bool) (*perfmap.Map, error) {
 	if !inlined {
 		m, err := vm.commandMap(ctx)
@@ -29,7 +30,8 @@ func (vm *VM) PerfMap(ctx context.Context, inlined bool) (*perfmap.Map, error) {
 	return vm.agentMap(ctx)
 }
 
-// CommandMap is [VM.PerfMap] for whoever must not leave an agent in the JVM: ok is false where that would take one.
+// CommandMap is [VM.PerfMap] for callers that must not leave an agent in the JVM: ok is false where an agent would be
+// needed.
 func (vm *VM) CommandMap(ctx context.Context) (m *perfmap.Map, ok bool, err error) {
 	m, err = vm.commandMap(ctx)
 	if errors.Is(err, errNoCommand) {
@@ -41,14 +43,14 @@ func (vm *VM) CommandMap(ctx context.Context) (m *perfmap.Map, ok bool, err erro
 // errNoCommand says that the JVM lacks Compiler.perfmap, or that it cannot be used.
 var errNoCommand = errors.New("no Compiler.perfmap")
 
-// commandMap lets the JVM write its map by itself. From JDK 23 on it can be told where; before it writes
+// commandMap makes the JVM write its map by itself. From JDK 23 on the path can be given; older JVMs write
 // /tmp/perf-<pid>.map.
 func (vm *VM) commandMap(ctx context.Context) (*perfmap.Map, error) {
 	help, err := vm.Jcmd(ctx, "help Compiler.perfmap")
 	if err != nil {
 		return nil, err
 	}
-	// Of a command that it does not have the JVM says "Help unavailable", and succeeds (HelpDCmd::execute in
+	// For a command that it does not have, the JVM says "Help unavailable" and succeeds (HelpDCmd::execute in
 	// src/hotspot/share/services/diagnosticCommand.cpp).
 	if !strings.HasPrefix(help, "Compiler.perfmap\n") {
 		return nil, errNoCommand
@@ -70,15 +72,15 @@ func (vm *VM) commandMap(ctx context.Context) (*perfmap.Map, error) {
 	return file.takeMap()
 }
 
-// markMode is the mode of a map by the JVM's own name. The sticky bit means nothing on a regular file on Linux
-// (inode(7)); it tells such a file of ours, when it was left behind, from one that the user had the JVM write.
+// markMode is the mode of a map with the JVM's own file name. The sticky bit means nothing on a regular file on Linux
+// (inode(7)); it distinguishes our leftover file from one that the user had the JVM write.
 const markMode = unix.S_ISVTX | 0o600
 
 func (vm *VM) defaultMapName() string { return "perf-" + strconv.Itoa(vm.NSPid) + ".map" }
 
-// placeDefaultMap creates the file that the JVM is going to write, so that it does not follow a link that somebody
-// put there and does not complain on its standard output that it may not write it. A map that is there already is
-// the user's, and stays: then it is errNoCommand.
+// placeDefaultMap creates the file that the JVM is going to write, so that the JVM does not follow a link that
+// somebody put there, and does not complain on its standard output that it may not write the file. A map that is
+// there already is the user's and stays: the error is then errNoCommand.
 func (vm *VM) placeDefaultMap() (*File, error) {
 	t, err := vm.enter()
 	if err != nil {
@@ -136,7 +138,7 @@ func (f *File) takeMap() (m *perfmap.Map, err error) {
 	return m, nil
 }
 
-// agentMap has the map written by perfdoctor's agent.
+// agentMap makes perfdoctor's agent write the map.
 func (vm *VM) agentMap(ctx context.Context) (*perfmap.Map, error) {
 	if r := vm.Loadable(); r != nil {
 		return nil, r
@@ -152,7 +154,7 @@ func (vm *VM) agentMap(ctx context.Context) (*perfmap.Map, error) {
 }
 
 // loadAgent loads the agent, or calls the one that an earlier run loaded. A JVM that is still starting listens before
-// it gives agents their interface (JVMTI_PHASE_LIVE): it is asked again.
+// it gives agents their interface (JVMTI_PHASE_LIVE): loadAgent asks it again.
 func (vm *VM) loadAgent(ctx context.Context, options string) error {
 	for {
 		err := vm.loadAgentOnce(ctx, options)
@@ -186,9 +188,9 @@ func (vm *VM) loadAgentOnce(ctx context.Context, options string) error {
 	return err
 }
 
-// OwnLibrary finds a library that an earlier run placed for this purpose, under the name given to [VM.Place], and that
-// is still mapped. Its file is gone, but loading it by the same path uses the mapped one again: glibc compares paths
-// before it opens files (_dl_map_object in elf/dl-load.c). Under musl that fails, and it has to be placed anew.
+// OwnLibrary finds a library that an earlier run placed under this name, as given to [VM.Place], and that is still
+// mapped. Its file is gone, but loading it by the same path uses the mapped one again: glibc compares paths before it
+// opens files (_dl_map_object in elf/dl-load.c). Under musl that fails, and it has to be placed anew.
 func (vm *VM) OwnLibrary(name string) (path string, ok bool) {
 	for _, a := range vm.Agents {
 		if a.Own && a.Name == name {
@@ -219,5 +221,5 @@ func explainAgent(err error) error {
 	return err
 }
 
-// isMarkedMap tells a map of ours that a killed run left.
+// isMarkedMap reports whether the mode is that of a map of ours, left by a killed run.
 func isMarkedMap(mode uint32) bool { return mode&^unix.S_IFMT == markMode }

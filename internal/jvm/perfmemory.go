@@ -16,9 +16,9 @@ import (
 )
 
 // HotSpot describes its own types to debuggers in a table that its library exports
-// (src/hotspot/share/runtime/vmStructs.cpp, since JDK 6; async-profiler and jhsdb read it). In it is where the counters
-// are, which a JVM has in memory when it could not make the file of them: PerfMemory::create_memory_region in
-// src/hotspot/os/posix/perfMemory_posix.cpp falls back to that.
+// (src/hotspot/share/runtime/vmStructs.cpp, since JDK 6; async-profiler and jhsdb read it). The table says where the
+// counters are. A JVM keeps them in its own memory when it could not make their file:
+// PerfMemory::create_memory_region in src/hotspot/os/posix/perfMemory_posix.cpp falls back to that.
 
 const (
 	// maxVMStructs bounds the table: JDK 25 has about 2,500 fields.
@@ -54,7 +54,7 @@ func (vm *VM) perfMemory() (memory *door.Memory, at, size int64, ok bool, err er
 	return memory, int64(start), int64(end - start), true, nil
 }
 
-// vmStructs is the table in a JVM's memory. The first error stays, and every word after it is 0.
+// vmStructs is the table in a JVM's memory. It keeps its first error, and every word after that is 0.
 type vmStructs struct {
 	memory                     io.ReaderAt
 	first, stride              uint64
@@ -107,8 +107,8 @@ func (t *vmStructs) read(b []byte, at uint64) {
 	}
 }
 
-// readAhead reads what is there: behind the end of the table may be the end of the mapping. What is not there reads as
-// zeros, the end of the table.
+// readAhead reads what is there: the mapping may end right after the table. What is not there reads as zeros, which
+// end the table.
 func (t *vmStructs) readAhead(b []byte, at uint64) {
 	t.read(b[:t.stride], at)
 	if t.err != nil {
@@ -118,7 +118,7 @@ func (t *vmStructs) readAhead(b []byte, at uint64) {
 	clear(b[max(n, 0):])
 }
 
-// static gives the addresses of static fields of a type. That one is missing is an error.
+// static returns the addresses of static fields of a type. A missing field is an error.
 func (t *vmStructs) static(class string, fields ...string) (map[string]uint64, error) {
 	found := map[string]uint64{}
 	types := map[uint64]bool{} // by the address of the name, which the entries of a type share
@@ -153,7 +153,7 @@ func (t *vmStructs) static(class string, fields ...string) (map[string]uint64, e
 	return found, t.err
 }
 
-// hasText compares the string at an address. Behind a shorter one the memory may end.
+// hasText compares the string at an address with want. The memory may end after a shorter string.
 func (t *vmStructs) hasText(at uint64, want string) bool {
 	b := make([]byte, len(want)+1)
 	if t.read(b[:1], at); t.err != nil {
@@ -163,7 +163,7 @@ func (t *vmStructs) hasText(at uint64, want string) bool {
 	return n == len(b) && string(b) == want+"\x00"
 }
 
-// libjvmSymbols gives the addresses of the exported data of the JVM's library in the target.
+// libjvmSymbols returns the addresses of the exported data of the JVM's library in the target.
 func (vm *VM) libjvmSymbols() (map[string]uint64, error) {
 	base, err := vm.libraryBase()
 	if err != nil {
@@ -196,7 +196,7 @@ func (vm *VM) libjvmSymbols() (map[string]uint64, error) {
 	return out, nil
 }
 
-// libraryBase gives the lowest address at which the library is mapped.
+// libraryBase returns the lowest address at which the library is mapped.
 func (vm *VM) libraryBase() (uint64, error) {
 	text, _, err := door.Read(vm.proc("maps"), door.MaxMaps)
 	if err != nil {

@@ -22,7 +22,7 @@ const ownPrefix = ".perfdoctor-"
 // ownFileName is the prefix, 128 random bits, and what the file is for.
 var ownFileName = regexp.MustCompile(`^\.perfdoctor-[0-9a-f]{32}-(.+)$`)
 
-// ownFile tells what a placed file is for, from its name.
+// ownFile returns what a placed file is for, by its name.
 func ownFile(name string) (purpose string, ok bool) {
 	m := ownFileName.FindStringSubmatch(name)
 	if m == nil {
@@ -31,14 +31,14 @@ func ownFile(name string) (purpose string, ok bool) {
 	return m[1], true
 }
 
-// IsOwnFile tells from its name whether perfdoctor placed a file, in whichever run.
+// IsOwnFile reports whether perfdoctor placed a file of this name, in whichever run.
 func IsOwnFile(name string) bool {
 	_, ok := ownFile(name)
 	return ok
 }
 
-// File is a file of perfdoctor's inside a target. It belongs to the target's user. As long as it is open here it is
-// locked (flock(2)): a file of that kind without a lock is one whose perfdoctor was killed.
+// File is a file of perfdoctor's inside a target. It belongs to the target's user. It is locked as long as it is open
+// here (flock(2)): an unlocked file of that kind is the leftover of a killed perfdoctor.
 type File struct {
 	Path string // as the target sees it
 
@@ -48,8 +48,8 @@ type File struct {
 	as   credentials
 }
 
-// places are the directories in which a file can lie, in order of preference. /var/tmp is on a disk and outlives a
-// boot. The working directory is last because it may be watched or backed up.
+// places returns the directories in which a file can lie, in order of preference. /var/tmp is on a disk and outlives
+// a boot. The working directory is last because it may be watched or backed up.
 func (t *tree) places() []place {
 	var all []place
 	for _, dir := range []string{"/tmp", "/dev/shm", "/var/tmp", "/run/user/" + strconv.Itoa(t.as.uid)} {
@@ -58,7 +58,7 @@ func (t *tree) places() []place {
 	return append(all, t.workingDirectory())
 }
 
-// named is a place by its path.
+// named returns a place by its path.
 func (t *tree) named(dir string) place {
 	return place{dir, func() (int, error) { return t.directory(dir) }, func() (int, error) { return t.private(dir) }}
 }
@@ -75,16 +75,17 @@ func (t *tree) workingDirectory() place {
 type place struct {
 	path string // as the target sees it
 	open func() (int, error)
-	// openPrivate opens it for a file that the target is to trust, and refuses where others could swap that.
+	// openPrivate opens it for a file that the target is to trust. It refuses a directory in which others could swap
+	// the file.
 	openPrivate func() (int, error)
 }
 
-// Place puts a file with this content into the target's file system, where the target, and apart from root nobody else,
-// can use it. name says what it is for and ends the file's name, which is otherwise random. With an executable mode
-// such as 0o500 the file lies where the target can map it to run it, not on a noexec mount: in the first of places that
-// serves. For a file that the target is to write, give no content and mode 0o600.
+// Place puts a file with this content into the target's file system, where only the target and root can use it. name
+// says what it is for and ends the file's name, which is otherwise random. A file with an executable mode such as
+// 0o500 goes to the first of places where the target can map it to run it, so not to a noexec mount. For a file that
+// the target is to write, pass no content and mode 0o600.
 //
-// The caller must remove it. Its errors are a *Refusal, with cause NoPlace where no directory serves.
+// The caller must remove it. Its errors are a *Refusal, with cause NoPlace if no directory serves.
 func (vm *VM) Place(name string, content []byte, mode fs.FileMode) (*File, error) {
 	if name == "" || strings.ContainsAny(name, "/\x00\n") {
 		return nil, fmt.Errorf("place a file in process %d: bad name %q", vm.PID, name)
@@ -137,7 +138,7 @@ func (p place) create(name string, content []byte, mode fs.FileMode) (*File, err
 	return f, nil
 }
 
-// createIn creates the file as the calling thread's user. dir is its own from here on if it succeeds.
+// createIn creates the file as the calling thread's user. If it succeeds, the file owns dir.
 func createIn(dir int, name string, content []byte, mode fs.FileMode) (*File, error) {
 	if mode&0o111 != 0 {
 		if err := mayExecute(dir); err != nil {
@@ -147,7 +148,7 @@ func createIn(dir int, name string, content []byte, mode fs.FileMode) (*File, er
 	return createNamed(dir, ownName(name), content, mode)
 }
 
-// ownName gives a new name for a file of ours.
+// ownName returns a new name for a file of ours.
 func ownName(purpose string) string {
 	var random [16]byte
 	rand.Read(random[:]) // it never fails (crypto/rand)
@@ -157,7 +158,8 @@ func ownName(purpose string) string {
 // createNamed creates and locks a file by this very name, which must be new.
 func createNamed(dir int, name string, content []byte, mode fs.FileMode) (*File, error) {
 	f := &File{dir: dir, name: name}
-	// Nothing but O_EXCL makes sure that it was not there; the last component is then not followed either (open(2)).
+	// Only O_EXCL makes sure that the file did not exist; with it the last component is not followed either
+	// (open(2)).
 	fd, err := unix.Openat(dir, f.name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, err
@@ -224,15 +226,15 @@ type trigger struct {
 	held *os.File // locked; nil for the leftover of another tool, which stays
 }
 
-// errOthersTrigger says that another perfdoctor or another tool makes the JVM listen at this moment.
+// errOthersTrigger says that another perfdoctor or another tool is making the JVM listen at this moment.
 var errOthersTrigger = errors.New("another attaches")
 
-// triggerText is the trigger's content, which HotSpot does not read: it tells a file of ours from the empty one of
+// triggerText is the trigger's content, which HotSpot does not read: it distinguishes our file from the empty one of
 // the JDK's tools.
 const triggerText = "perfdoctor\n"
 
-// placeTrigger creates the trigger where HotSpot looks first, in the working directory, else in /tmp.
-// Where another's is there already the error is errOthersTrigger, unless takeOver says that it was there for too long.
+// placeTrigger creates the trigger where HotSpot looks first, in the working directory, else in /tmp. If another's is
+// there already, the error is errOthersTrigger, unless takeOver says that it has been there for too long.
 func (t *tree) placeTrigger(nspid int, takeOver bool) (tr *trigger, err error) {
 	name := ".attach_pid" + strconv.Itoa(nspid)
 	var failed []error
@@ -249,7 +251,7 @@ func (t *tree) placeTrigger(nspid int, takeOver bool) (tr *trigger, err error) {
 	return tr, err
 }
 
-// triggerPlaces are where HotSpot looks for its trigger, in its order.
+// triggerPlaces returns the places where HotSpot looks for its trigger, in its order.
 func (t *tree) triggerPlaces() []place {
 	return []place{t.workingDirectory(), t.named("/tmp")}
 }
@@ -273,8 +275,8 @@ func (p place) createTrigger(name string, uid int, takeOver bool) (*trigger, err
 	return nil, err
 }
 
-// newTrigger creates the trigger by a name of ours, and gives it its own when it is locked and marked: a perfdoctor
-// that is killed in between leaves a file that the next one knows. It leaves dir open where it fails.
+// newTrigger creates the trigger under a name of ours, and renames it once it is locked and marked: a perfdoctor that
+// is killed in between leaves a file that the next one knows. If it fails, it leaves dir open.
 func newTrigger(dir int, name string) (*trigger, error) {
 	f, err := createNamed(dir, ownName("attach"), []byte(triggerText), 0o660)
 	if err != nil {
@@ -282,8 +284,8 @@ func newTrigger(dir int, name string) (*trigger, error) {
 	}
 	err = unix.Renameat2(dir, f.name, dir, name, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) {
-		// A file system such as NFS cannot rename that way (rename(2)). A link does the same, but is seen with two
-		// names.
+		// A file system such as NFS cannot rename that way (rename(2)). A link does the same, but the file is then
+		// visible under two names.
 		err = unix.Linkat(dir, f.name, dir, name, 0)
 		if err == nil {
 			err = unix.Unlinkat(dir, f.name, 0)
@@ -295,7 +297,7 @@ func newTrigger(dir int, name string) (*trigger, error) {
 	return &trigger{dir: dir, name: name, held: f.held}, nil
 }
 
-// belongsTo says whether HotSpot would take this file for a trigger.
+// belongsTo reports whether HotSpot would take this file for a trigger.
 func belongsTo(dir int, name string, uid int) bool {
 	info, err := door.StatIn(dir, name)
 	return err == nil && (int(info.Uid) == uid || info.Uid == 0)
@@ -313,12 +315,12 @@ func (tr *trigger) remove() error {
 // Leftovers are paths, as the target sees them, of files that runs of perfdoctor placed in its directories.
 type Leftovers struct {
 	Removed []string // of runs that were killed
-	Held    []string // of runs that live, this one too: a lock is of an open file, not of a process (flock(2))
+	Held    []string // of runs that live, also this one: a lock belongs to an open file, not to a process (flock(2))
 }
 
-// CleanLeftovers removes what an earlier perfdoctor that was killed left in the directories of this target: files by
-// our own names that are regular, belong to the target's user, have no other name, and that no living perfdoctor
-// holds. Its error says what could not be looked at or removed.
+// CleanLeftovers removes what a killed perfdoctor left in the directories of this target: regular files with our own
+// names that belong to the target's user, have no other name, and are held by no living perfdoctor. Its error says
+// what could not be looked at or removed.
 func (vm *VM) CleanLeftovers() (Leftovers, error) {
 	var all Leftovers
 	t, err := vm.enter()
@@ -336,7 +338,7 @@ func (vm *VM) CleanLeftovers() (Leftovers, error) {
 			for _, name := range found.Held {
 				all.Held = append(all.Held, p.path+"/"+name)
 			}
-			// A directory that is not there, or not for the target, holds nothing of ours.
+			// A directory that is missing, or closed to the target, holds nothing of ours.
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 				failed = append(failed, fmt.Errorf("%s: %w", p.path, err))
 			}
@@ -385,10 +387,11 @@ func (p place) clean(vm *VM, uid int) (found Leftovers, err error) {
 	return found, errors.Join(failed...)
 }
 
-// errHeld says that the perfdoctor that placed a file lives.
+// errHeld says that the perfdoctor that placed a file is still alive.
 var errHeld = errors.New("the file is locked")
 
-// leftoverTest gives the test that tells a file of ours by this name from others, or nil if none has such a name.
+// leftoverTest returns the test that recognises a file of ours by this name, or nil if no file of ours has such a
+// name.
 func (vm *VM) leftoverTest(name string) func(*os.File, unix.Stat_t) bool {
 	if _, own := ownFile(name); own {
 		return func(*os.File, unix.Stat_t) bool { return true }

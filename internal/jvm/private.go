@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// owners are the users who may own a directory that leads to a file for the target: root, the target's user, and the
-// root of the target's user namespace. Each of them rules the target anyway.
+// owners returns the users who may own a directory that leads to a file for the target: root, the target's user, and
+// the root of the target's user namespace. Each of them controls the target anyway.
 func (vm *VM) owners() []int {
 	owners := []int{0, vm.UID}
 	text, err := os.ReadFile(vm.proc("uid_map"))
@@ -25,7 +25,7 @@ func (vm *VM) owners() []int {
 	return owners
 }
 
-// namespaceRoot gives the user who is uid 0 in a user namespace, from its uid_map (user_namespaces(7)).
+// namespaceRoot returns the user who is uid 0 in a user namespace, from its uid_map (user_namespaces(7)).
 func namespaceRoot(uidMap string) (int, bool) {
 	for line := range strings.Lines(uidMap) {
 		fields := strings.Fields(line)
@@ -38,8 +38,8 @@ func namespaceRoot(uidMap string) (int, bool) {
 	return 0, false
 }
 
-// guarded says whether nobody but the owners can rename an entry of the directory: it is theirs, and others cannot
-// write to it or it is sticky. The owner of a sticky directory may rename what is not his (inode(7)).
+// guarded makes sure that only the owners can rename an entry of the directory: it belongs to one of them, and others
+// cannot write to it or it is sticky. The owner of a sticky directory may rename other users' entries (inode(7)).
 func (t *tree) guarded(dir unix.Stat_t) error {
 	if !slices.Contains(t.owners, int(dir.Uid)) {
 		return fmt.Errorf("uid %d, who owns it or a directory above it, could swap the file", dir.Uid)
@@ -53,11 +53,11 @@ func (t *tree) guarded(dir unix.Stat_t) error {
 	return nil
 }
 
-// private opens a directory by its path where nobody can swap a file in it.
+// private opens a directory by its path if nobody else can swap a file in it.
 func (t *tree) private(name string) (int, error) { return t.root.DirectoryBy(name, t.guarded) }
 
-// privateCwd opens the working directory where nobody can swap a file in it. The target reaches it by a link of the
-// kernel, /proc/self/cwd, so that the directories above it do not matter.
+// privateCwd opens the working directory if nobody else can swap a file in it. The target reaches it by a kernel
+// link, /proc/self/cwd, so that the directories above it do not matter.
 func (t *tree) privateCwd() (int, error) {
 	if t.cwd == nil {
 		return -1, errNoDirectory

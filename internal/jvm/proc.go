@@ -18,7 +18,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// procStatus is what is needed of /proc/PID/status (fs/proc/array.c, proc_pid_status).
+// procStatus is the part of /proc/PID/status that is needed (fs/proc/array.c, proc_pid_status).
 type procStatus struct {
 	state    byte
 	tgid     int
@@ -29,7 +29,7 @@ type procStatus struct {
 	caught   uint64
 }
 
-// parseStatus passes over lines it does not know; a known line with a bad number, or a missing one, is an error.
+// parseStatus skips lines it does not know; a known line with a bad number, or a missing one, is an error.
 func parseStatus(text []byte) (procStatus, error) {
 	var s procStatus
 	seen := 0
@@ -51,7 +51,7 @@ func parseStatus(text []byte) (procStatus, error) {
 	return s, nil
 }
 
-// set takes one line and says whether it is one of those that must be there.
+// set takes one line and reports whether it is one that must be there.
 func (s *procStatus) set(key string, words []string) (required bool, err error) {
 	switch key {
 	case "State":
@@ -107,7 +107,7 @@ func (vm *VM) readStatus() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", vm.proc("status"), err)
 	}
-	// A thread of the JVM stands for it: its directory is below /proc too, though not listed.
+	// The pid may be that of a thread of the JVM: its directory is below /proc too, though not listed.
 	vm.PID = s.tgid
 	vm.State, vm.Tracer = s.state, s.tracer
 	vm.UID, vm.GID, vm.Groups = s.uid, s.gid, s.groups
@@ -185,7 +185,7 @@ const deletedMark = " (deleted)"
 // baseName is the name of a mapped file without its directory, or the mark of a replaced one.
 func baseName(file string) string { return path.Base(strings.TrimSuffix(file, deletedMark)) }
 
-// recognise tells what virtual machine the process is, by what it maps and by its program.
+// recognise finds out which virtual machine the process is, by what it maps and by its program.
 func (vm *VM) recognise(files []string) error {
 	for _, file := range files {
 		switch name := baseName(file); {
@@ -212,7 +212,7 @@ func (vm *VM) recognise(files []string) error {
 	return vm.notJVM()
 }
 
-// notJVM tells a launcher that has not yet loaded its virtual machine from any other program.
+// notJVM distinguishes a launcher that has not yet loaded its virtual machine from any other program.
 func (vm *VM) notJVM() error {
 	comm, _ := os.ReadFile(vm.proc("comm"))
 	if strings.TrimSpace(string(comm)) == "java" && vm.age() < youngest {
@@ -224,7 +224,7 @@ func (vm *VM) notJVM() error {
 		"of a native image", "")
 }
 
-// age is how long ago the process began; 0 when that cannot be told.
+// age returns how long ago the process began; 0 when that is not known.
 func (vm *VM) age() time.Duration {
 	start, err := startTime(vm.proc("stat"))
 	var now unix.Timespec
@@ -260,7 +260,7 @@ func nativeImageSign(exe string) (string, error) {
 	if f.Section(".svm_heap") != nil {
 		return "its program has an ELF section .svm_heap", nil
 	}
-	// The names of all dynamic symbols: to look at each symbol would take longer, for each process of a host.
+	// Only the names of the dynamic symbols: looking at each symbol would take longer, for each process of a host.
 	table := f.SectionByType(elf.SHT_DYNSYM)
 	if table == nil || uint64(table.Link) >= uint64(len(f.Sections)) {
 		return "", nil
@@ -290,7 +290,7 @@ func libcOf(files []string) Libc {
 	return ""
 }
 
-// compareNamespaces looks which namespaces the target does not share with perfdoctor.
+// compareNamespaces finds the namespaces that the target does not share with perfdoctor.
 func (vm *VM) compareNamespaces() {
 	for _, ns := range []struct {
 		name  string
@@ -310,9 +310,9 @@ func (vm *VM) compareNamespaces() {
 	}
 }
 
-// isFrozen asks the cgroup freezer. A kernel stack does not tell: many sleeps can be frozen where they are
-// (TASK_FREEZABLE, Linux 6.1). Where the control groups are mounted elsewhere, or not visible from perfdoctor's
-// container, a frozen process shows as one that does not answer.
+// isFrozen asks the cgroup freezer. A kernel stack does not show it: many sleeps can be frozen where they are
+// (TASK_FREEZABLE, Linux 6.1). If the control groups are mounted elsewhere, or not visible from perfdoctor's
+// container, a frozen process looks like one that does not answer.
 func (vm *VM) isFrozen() bool {
 	text, err := os.ReadFile(vm.proc("cgroup"))
 	if err != nil {

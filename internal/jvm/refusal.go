@@ -22,7 +22,7 @@ const (
 	Failed         Cause = "failed"          // the JVM answered that it could not do it
 )
 
-// Refusal says that something was not done, and why. Nothing of it is left in the target.
+// Refusal says that something was not done, and why. Nothing of the attempt is left in the target.
 type Refusal struct {
 	Cause  Cause
 	Reason string // a sentence without a full stop
@@ -31,7 +31,7 @@ type Refusal struct {
 	Err    error  // beneath it, may be nil
 }
 
-// Error is the reason and the remedy.
+// Error returns the reason and the remedy.
 func (r *Refusal) Error() string {
 	if r.Remedy == "" {
 		return r.Reason
@@ -39,5 +39,5 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s; %s", r.Reason, r.Remedy)
 }
 
-// Unwrap gives the error beneath it, such as one of the context.
+// Unwrap returns the error beneath it, such as one of the context.
 func (r *Refusal) Unwrap() error { return r.Err }

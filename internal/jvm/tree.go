@@ -15,7 +15,7 @@ import (
 
 // tree is the file system as the target sees it, held by doors to its root and its working directory.
 type tree struct {
-	root, cwd *door.Root // cwd is nil where it cannot be had
+	root, cwd *door.Root // cwd is nil if it cannot be opened
 	as        credentials
 	owners    []int // see VM.owners
 }
@@ -46,7 +46,7 @@ func (t *tree) close() {
 	}
 }
 
-// closeQuietly closes a handle nothing was written to, so that there is nothing to lose.
+// closeQuietly closes a handle to which nothing was written, so that nothing can be lost.
 func closeQuietly(fd int) { _ = unix.Close(fd) }
 
 // directory opens a directory, by its path in the target.
@@ -54,8 +54,8 @@ func (t *tree) directory(name string) (int, error) {
 	return t.root.Directory(name)
 }
 
-// openInTarget opens a regular file for reading, at a path as the target has it, that the target may read. With own it
-// must be one that the target wrote.
+// openInTarget opens a regular file for reading, by its path in the target. The target must be able to read it, and
+// with own it must have written it.
 func (vm *VM) openInTarget(name string, own bool) (*os.File, fs.FileInfo, error) {
 	root, err := door.Enter(vm.proc(""))
 	if err != nil {

@@ -17,7 +17,7 @@ func Number(b []byte) (float64, error) {
 	return float64(n), nil
 }
 
-// ErrNoKey says that a file of keys and numbers lacks the one asked for: an older kernel, or a controller that is off.
+// ErrNoKey says that a file of keys and numbers lacks the key: the kernel is older, or a controller is off.
 var ErrNoKey = errors.New("no such line")
 
 // Key finds the number of a line "key number", as in cpu.stat and memory.stat. The error may be [ErrNoKey].

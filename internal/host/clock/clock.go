@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d, not at all when d is not above zero, and ends with ctx, whose Err it then gives.
+// Sleep waits for d, and not at all if d is not above zero. If ctx ends first, Sleep returns its Err.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -22,9 +22,9 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Within gives what do gives, or gives up on it after a while: its error then is [context.DeadlineExceeded], and do
-// goes on for nobody. The kernel makes who looks at a process wait for that, in a way that ends with the process that
-// waits (TASK_KILLABLE), so what was given up ends with this one.
+// Within returns the result of do. After limit it gives up with [context.DeadlineExceeded], while do goes on unused.
+// The kernel may make a reader of a process wait for that process. Such a wait ends with the reader (TASK_KILLABLE),
+// so an abandoned do ends with this process.
 func Within[T any](limit time.Duration, do func() (T, error)) (T, error) {
 	type answer struct {
 		value T

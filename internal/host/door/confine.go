@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A helper only copies bytes of other processes to a socket that it has. What it could do beyond that, as root's, it
-// gives up before its first request.
+// A helper only copies bytes of other processes to a socket that it has. Before its first request it gives up
+// everything else that it could do as root.
 
 // helperMemory bounds the memory that a helper can write to, in bytes (RLIMIT_DATA, since Linux 4.7 with all private
 // memory): it uses 10 MiB, and Go's runtime maps more than 60 that it does not touch.
 const helperMemory = 256 << 20
 
-// helperCalls are the system calls that a helper may make: to take a request, read, and answer, and those that Go's
-// runtime needs for threads, memory, signals and the end (src/runtime/sys_linux_amd64.s, os_linux.go). No file can be
-// opened, no socket made, no program executed, and nothing be written to the memory of others.
+// helperCalls returns the system calls that a helper may make: to take a request, read, and answer, and those that
+// Go's runtime needs for threads, memory, signals and the end (src/runtime/sys_linux_amd64.s, os_linux.go). A helper
+// cannot open a file, make a socket, execute a program, or write to the memory of others.
 func helperCalls() []uint32 {
 	return []uint32{
 		unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_PROCESS_VM_READV,
-		unix.SYS_READ, unix.SYS_WRITE, unix.SYS_CLOSE, // of what it has, and words of a panic
+		unix.SYS_READ, unix.SYS_WRITE, unix.SYS_CLOSE, // of what it has open, and the text of a panic
 		unix.SYS_FUTEX, unix.SYS_NANOSLEEP, unix.SYS_SCHED_YIELD, unix.SYS_CLOCK_GETTIME, unix.SYS_GETTIMEOFDAY,
 		unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_MINCORE, unix.SYS_PRCTL,
 		unix.SYS_CLONE, unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_TGKILL, unix.SYS_SCHED_GETAFFINITY,
@@ -31,9 +31,10 @@ func helperCalls() []uint32 {
 	}
 }
 
-// confine takes away what a helper does not need. What the kernel does not have is not needed either: without
-// CONFIG_SECCOMP_FILTER there is no filter. Landlock is not used: it forbids to read the memory of what is not confined
-// by the same rules (hook_ptrace_access_check in security/landlock/task.c), which is all that a helper is for.
+// confine takes away what a helper does not need. It accepts a kernel that lacks a means: without
+// CONFIG_SECCOMP_FILTER there is no filter. It does not use Landlock, which forbids reading the memory of processes
+// that are not confined by the same rules (hook_ptrace_access_check in security/landlock/task.c), and that is all
+// that a helper is for.
 func confine() error {
 	limits := map[int]uint64{unix.RLIMIT_DATA: helperMemory, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_CORE: 0}
 	for what, limit := range limits {
@@ -41,7 +42,7 @@ func confine() error {
 			return fmt.Errorf("limit what a helper may take: %w", err)
 		}
 	}
-	// Both also for the runtime's threads, by the flag below.
+	// The flag below applies both to the runtime's other threads, too.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("give up new rights: %w", err)
 	}
@@ -75,7 +76,7 @@ func helperFilter() []unix.SockFilter {
 	}
 	calls := helperCalls()
 	for i, call := range calls {
-		out = append(out, equal(call, uint8(len(calls)-i), 0)) // behind the others and the end that refuses
+		out = append(out, equal(call, uint8(len(calls)-i), 0)) // beyond the other calls and the refusal
 	}
 	return append(out, end(unix.SECCOMP_RET_ERRNO|uint32(unix.EPERM)), end(unix.SECCOMP_RET_ALLOW))
 }

@@ -1,5 +1,5 @@
-// Package door is the only way to what a process owns: the files below its root, the files that it maps, and those
-// below /proc/PID whose content or size it chooses. The process may be hostile.
+// Package door is the only way to what a process owns: the files below its root, the files that it maps, and the
+// files below /proc/PID whose content or size the process chooses. The process may be hostile.
 package door
 
 import (
@@ -18,27 +18,28 @@ import (
 )
 
 const (
-	// maxLinks is how many links a path may lead through, as MAXSYMLINKS in include/linux/namei.h.
+	// maxLinks is how many links a path may lead through, like MAXSYMLINKS in include/linux/namei.h.
 	maxLinks = 40
 	// maxDepth is how many directories a path may lead through: more than any packager makes, and each holds a
 	// descriptor.
 	maxDepth = 64
 	// maxMountinfo bounds /proc/PID/mountinfo: 100,000 mounts (fs.mount-max) of 160 bytes.
 	maxMountinfo = 16 << 20
-	// maxMountLine bounds a line of it: two paths of 4096 bytes, each byte escaped as four, and the options, one page.
+	// maxMountLine bounds a line of mountinfo: two paths of 4096 bytes, each byte escaped as four, and the options,
+	// one page.
 	maxMountLine = 64 << 10
 	// maxStatus bounds /proc/PID/status: 64 Ki groups of up to 11 bytes (NGROUPS_MAX in include/uapi/linux/limits.h),
 	// and 4 KiB.
 	maxStatus = 65536*11 + 4096
 )
 
-// Root is the file system as a process sees it. What is opened in it is what the process itself may read.
+// Root is the file system as a process sees it. It only opens what the process itself may read.
 type Root struct {
 	fd  int    // O_PATH
 	dir string // /proc/PID
 	who who
 
-	beneath bool // no path may lead above fd, not even to begin at it anew
+	beneath bool // no path may lead above fd, not even to restart at it
 	noLinks bool // no path may lead through a link
 
 	fits func(unix.Stat_t) error // what every directory on the way has to be; nil: anything
@@ -53,8 +54,8 @@ type who struct {
 // Enter opens the root of the process whose directory in /proc is dir.
 func Enter(dir string) (*Root, error) { return enter(dir, "root") }
 
-// EnterWorkingDirectory is [Enter] for paths that begin at the directory in which the process is. None leads out of
-// that.
+// EnterWorkingDirectory is [Enter] for paths that begin at the working directory of the process. No path leads out of
+// it.
 func EnterWorkingDirectory(dir string) (*Root, error) {
 	r, err := enter(dir, "cwd")
 	if err != nil {
@@ -76,20 +77,20 @@ func enter(dir, link string) (*Root, error) {
 	return &Root{fd: fd, dir: dir, who: w}, nil
 }
 
-// Close lets go of the root.
+// Close releases the root.
 func (r *Root) Close() { closeQuietly(r.fd) }
 
-// Open opens a regular file for reading, by its path as the process has it, that the process may read. Links are
-// followed within the root of the process.
+// Open opens a regular file for reading, by its path as the process sees it. The process must be able to read it.
+// Links are followed within the root of the process.
 func (r *Root) Open(name string) (*os.File, error) {
 	return r.open(name, func(unix.Stat_t) error { return nil })
 }
 
-// OpenOwn is [Root.Open] of a file that the process wrote: it belongs to the process's user, has no other name, and
-// nobody else may write to it.
+// OpenOwn is [Root.Open] of a file that the process wrote: the file belongs to the process's user, has no other name,
+// and nobody else may write to it.
 func (r *Root) OpenOwn(name string) (*os.File, error) { return r.open(name, r.who.owns) }
 
-// OpenUnlinked is [Root.Open] of a file that has one name, and no link leads to it: it stands for no other file.
+// OpenUnlinked is [Root.Open] of a file that has one name and that no link leads to: it stands for no other file.
 func (r *Root) OpenUnlinked(name string) (*os.File, error) {
 	strict := *r
 	strict.noLinks = true
@@ -119,7 +120,7 @@ func (r *Root) open(name string, fits func(unix.Stat_t) error) (*os.File, error)
 	return f, nil
 }
 
-// Locate gives a handle (O_PATH, open(2)) to whatever has this name, which nothing was done to but to look at it.
+// Locate returns a handle (O_PATH, open(2)) to whatever has this name. It does nothing to it but look at it.
 func (r *Root) Locate(name string) (fd int, err error) {
 	fd, err = r.walk(name)
 	if err != nil {
@@ -129,7 +130,7 @@ func (r *Root) Locate(name string) (fd int, err error) {
 }
 
 // Socket is [Root.Locate] of a unix socket that belongs to a user: in a directory that all may write to, a stranger's
-// could wait there for us.
+// socket could wait for us.
 func (r *Root) Socket(name string, uid int) (fd int, err error) {
 	fd, err = r.Locate(name)
 	if err != nil {
@@ -165,8 +166,8 @@ func (r *Root) Directory(name string) (fd int, err error) {
 	return fd, nil
 }
 
-// DirectoryBy is [Root.Directory] of a directory that fits, and so does every directory that the path leads through,
-// those of links among them: whoever could write to one could lead the path elsewhere.
+// DirectoryBy is [Root.Directory] of a directory that fits. Every directory that the path leads through must fit,
+// too, including those that links lead through: whoever can write to one could lead the path elsewhere.
 func (r *Root) DirectoryBy(name string, fits func(unix.Stat_t) error) (fd int, err error) {
 	guarded := *r
 	guarded.fits = fits
@@ -180,7 +181,7 @@ func (r *Root) DirectoryBy(name string, fits func(unix.Stat_t) error) (fd int, e
 	return fd, nil
 }
 
-// passes says whether a path may lead through a directory.
+// passes returns an error unless a path may lead through a directory.
 func (r *Root) passes(dir int) error {
 	if r.fits == nil {
 		return nil
@@ -192,7 +193,7 @@ func (r *Root) passes(dir int) error {
 	return r.fits(st)
 }
 
-// OpenMagic opens the regular file that a link below /proc/PID stands for: exe, or one of map_files.
+// OpenMagic opens the regular file that a link below /proc/PID stands for: exe, or a link in map_files.
 func OpenMagic(dir, link string) (*os.File, error) {
 	fd, name, err := openMagic(dir, link)
 	if err != nil {
@@ -206,8 +207,9 @@ func OpenMagic(dir, link string) (*os.File, error) {
 	return f, nil
 }
 
-// openMagic gives a handle to what a link below /proc/PID stands for, where no other program has to answer for it, and
-// the link's path. Those of map_files need the lock of the process's memory (proc_map_files_lookup in fs/proc/base.c).
+// openMagic returns a handle to what a link below /proc/PID stands for, if no other program has to answer for it, and
+// the link's path. Links in map_files need the lock of the process's memory (proc_map_files_lookup in
+// fs/proc/base.c).
 func openMagic(dir, link string) (fd int, name string, err error) {
 	name = filepath.Join(dir, link)
 	open := func() (int, error) { return openPath(unix.AT_FDCWD, name, 0) }
@@ -226,7 +228,7 @@ func openMagic(dir, link string) (fd int, name string, err error) {
 	return fd, name, nil
 }
 
-// StatMagic looks at what a link below /proc/PID stands for, as stat(2) does, where no other program has to answer for
+// StatMagic looks at what a link below /proc/PID stands for, as stat(2) does, if no other program has to answer for
 // it.
 func StatMagic(dir, link string) (st unix.Stat_t, err error) {
 	fd, _, err := openMagic(dir, link)
@@ -237,7 +239,7 @@ func StatMagic(dir, link string) (st unix.Stat_t, err error) {
 	return st, unix.Fstat(fd, &st)
 }
 
-// OpenIn opens a regular file of this user in a directory that [Root.Directory] gave.
+// OpenIn opens a regular file of this user in a directory that [Root.Directory] returned.
 func OpenIn(dir int, name string, uid int) (*os.File, error) {
 	fd, err := locateIn(dir, name)
 	if err != nil {
@@ -252,7 +254,7 @@ func OpenIn(dir int, name string, uid int) (*os.File, error) {
 	})
 }
 
-// StatIn looks at a name in a directory that [Root.Directory] gave, and follows no link.
+// StatIn looks at a name in a directory that [Root.Directory] returned, and follows no link.
 func StatIn(dir int, name string) (st unix.Stat_t, err error) {
 	fd, err := locateIn(dir, name)
 	if err != nil {
@@ -262,7 +264,7 @@ func StatIn(dir int, name string) (st unix.Stat_t, err error) {
 	return st, unix.Fstat(fd, &st)
 }
 
-// locateIn gives a handle to what lies on the same mount as its directory: the kernel serves that by itself.
+// locateIn returns a handle to a file on the same mount as its directory: the kernel serves that by itself.
 func locateIn(dir int, name string) (int, error) {
 	fd, err := openPath(dir, name, unix.O_NOFOLLOW)
 	if err != nil {
@@ -279,7 +281,7 @@ func locateIn(dir int, name string) (int, error) {
 	return fd, nil
 }
 
-// reopen opens what fd, an O_PATH, stands for. Opening a device acts on it, so that it is looked at first.
+// reopen opens what fd, an O_PATH, stands for. It looks at it first, since opening a device acts on the device.
 func reopen(fd int, name string, fits func(unix.Stat_t) error) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -301,8 +303,8 @@ func reopen(fd int, name string, fits func(unix.Stat_t) error) (*os.File, error)
 	return os.NewFile(uintptr(read), name), nil
 }
 
-// walk goes down one component at a time. Each is looked at only once the kernel is known to serve its file system by
-// itself.
+// walk goes down one component at a time. It looks at a component only once it knows that the kernel serves its file
+// system by itself.
 func (r *Root) walk(name string) (int, error) {
 	w := walker{root: r}
 	defer w.close()
@@ -332,8 +334,8 @@ func components(name string) []string {
 	return slices.DeleteFunc(strings.Split(name, "/"), func(s string) bool { return s == "" || s == "." })
 }
 
-// walker is where a walk stands: the handles from the root down, so that ".." never leads above it, and what is to
-// come.
+// walker is the state of a walk: the handles from the root down, so that ".." never leads above the root, and what is
+// to come.
 type walker struct {
 	root  *Root
 	stack []int
@@ -382,8 +384,8 @@ func (w *walker) step(part string) error {
 	return w.follow(fd)
 }
 
-// served is [served] of a component. What lies on the mount of its directory needs no look at the list of mounts, which
-// a target can make long.
+// served is [served] of a component. A component on the mount of its directory needs no look at the list of mounts,
+// which a target can make long.
 func (w *walker) served(above, fd int) error {
 	if same, err := sameMount(above, fd); err != nil || same {
 		return err
@@ -404,7 +406,7 @@ func (w *walker) up() error {
 	return nil
 }
 
-// errLeads says that a path leaves the directory in which it has to stay.
+// errLeads says that a path leaves the directory it has to stay in.
 var errLeads = errors.New("it leads out of the working directory")
 
 // follow puts the text of a link in front of what is to come.
@@ -444,8 +446,7 @@ func (w who) maySearch(fd int) error {
 	return nil
 }
 
-// may tells whether the mode grants a right: 4 is to read, 1 to search (inode(7)). Access control lists are not
-// looked at.
+// may reports whether the mode grants a right: 4 is to read, 1 to search (inode(7)). It ignores access control lists.
 func (w who) may(st unix.Stat_t, right uint32) bool {
 	switch {
 	case w.uid == 0:
@@ -507,7 +508,7 @@ func numbers(text string) []uint32 {
 	return out
 }
 
-// servedByKernel are the file systems that wait for no other program and no other machine.
+// servedByKernel returns the file systems that never wait for another program or another machine.
 func servedByKernel() []string {
 	return []string{
 		"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "rootfs", "devtmpfs", "zfs", "f2fs", "squashfs",
@@ -516,11 +517,11 @@ func servedByKernel() []string {
 	}
 }
 
-// ErrServer is why nothing on a file system is looked at that the kernel does not serve by itself.
+// ErrServer is why perfdoctor does not look at a file system that the kernel does not serve by itself.
 var ErrServer = errors.New("whose server can keep perfdoctor from ending")
 
-// served is nil where the kernel answers by itself for the file system on which fd, an O_PATH, lies. It asks the file
-// system nothing. As fd holds its mount, no other can have its number meanwhile.
+// served returns nil if the kernel by itself serves the file system on which fd, an O_PATH, lies. It does not ask the
+// file system. As fd holds its mount, no other mount can get its number meanwhile.
 func served(fd int, dir string) error {
 	id, err := mountID(fd)
 	if err != nil {
@@ -531,7 +532,7 @@ func served(fd int, dir string) error {
 	}
 	kind, device, err := findMount(filepath.Join(dir, "mountinfo"), func(f []string) bool { return f[0] == id })
 	if err != nil {
-		// A process in a chroot does not see the mount in which its root lies (show_mountinfo in fs/proc_namespace.c).
+		// A process in a chroot does not see the mount that its root is on (show_mountinfo in fs/proc_namespace.c).
 		kind, device, err = findMount("/proc/self/mountinfo", func(f []string) bool { return f[0] == id })
 	}
 	if err != nil {
@@ -547,8 +548,8 @@ func served(fd int, dir string) error {
 	return nil
 }
 
-// isHosts tells whether it took rights on the host to mount an overlay: since Linux 5.11 anybody may, in a user
-// namespace.
+// isHosts reports whether mounting an overlay took rights on the host: since Linux 5.11 anybody may mount one, in a
+// user namespace.
 func isHosts(dir, device string) bool {
 	theirs, err := os.Readlink(filepath.Join(dir, "ns/user"))
 	ours, ownErr := os.Readlink("/proc/self/ns/user")
@@ -559,7 +560,8 @@ func isHosts(dir, device string) bool {
 	return err == nil
 }
 
-// isOwnRoot is for a machine whose own root is of another type: without that perfdoctor would not run either.
+// isOwnRoot reports whether a mount is perfdoctor's own root. It is for a machine whose root is of another type:
+// without that root perfdoctor would not run either.
 func isOwnRoot(id string) bool {
 	fd, err := openPath(unix.AT_FDCWD, "/", 0)
 	if err != nil {
@@ -593,8 +595,8 @@ func mountID(fd int) (string, error) {
 	return "", fmt.Errorf("%s has no mnt_id", name)
 }
 
-// findMount gives type and device of the first mount that fits: id, parent, device, root, point, options, optional
-// fields, a hyphen, type (Documentation/filesystems/proc.rst, 3.5).
+// findMount returns the type and device of the first mount that fits: id, parent, device, root, point, options,
+// optional fields, a hyphen, type (Documentation/filesystems/proc.rst, 3.5).
 func findMount(file string, fits func(fields []string) bool) (kind, device string, err error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -622,7 +624,7 @@ func openPath(dir int, name string, flags int) (int, error) {
 	return retry(func() (int, error) { return unix.Openat(dir, name, unix.O_PATH|unix.O_CLOEXEC|flags, 0) })
 }
 
-// retry repeats an open that a signal interrupted; the bound is for one that never ceases.
+// retry repeats an open that a signal interrupted, a bounded number of times, for signals that never cease.
 func retry(open func() (int, error)) (int, error) {
 	fd, err := open()
 	for range 100 {

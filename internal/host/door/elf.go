@@ -8,14 +8,14 @@ import (
 	"runtime/debug"
 )
 
-// maxHeaders bounds what is read of an ELF file for its headers, in bytes: those of 65,535 sections and their names
-// have 6 MB. debug/elf reads the table of names whole, whatever size the file claims for it.
+// maxHeaders bounds what is read of an ELF file for its headers, in bytes: 65,535 sections and their names take 6 MB.
+// debug/elf reads the whole table of names, whatever size the file claims for it.
 const maxHeaders = 16 << 20
 
 var errHeaders = errors.New("its ELF headers are larger than perfdoctor reads")
 
-// ELF reads the headers of an ELF file. The size of each section is what its file claims: look at [elf.Section.Size],
-// which is that after decompression, before the content is read.
+// ELF reads the headers of an ELF file. The size of each section is what its file claims: before reading the content,
+// look at [elf.Section.Size], which is the size after decompression.
 func ELF(r io.ReaderAt) (*elf.File, error) {
 	bounded := &headerReader{r: r, left: maxHeaders}
 	f, err := elf.NewFile(bounded)
@@ -23,7 +23,7 @@ func ELF(r io.ReaderAt) (*elf.File, error) {
 	return f, err
 }
 
-// BuildInfo gives what Go's linker wrote into a file about how it was built.
+// BuildInfo returns what Go's linker wrote into a file about how it was built.
 func BuildInfo(r io.ReaderAt) (*debug.BuildInfo, error) {
 	return buildinfo.Read(&headerReader{r: r, left: maxHeaders})
 }

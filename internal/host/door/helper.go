@@ -18,19 +18,20 @@ import (
 )
 
 const (
-	// helperName is the first argument of a helper, by which the program knows itself as one.
+	// helperName is the first argument of a helper, by which the program knows that it is one.
 	helperName = "perfdoctor: memory of others"
-	// helperSocket is its descriptor of the requests, the first behind the standard ones.
+	// helperSocket is its descriptor for requests, the first after the standard ones.
 	helperSocket = 3
-	// helperTime is how long an answer may take: reading a page takes a microsecond, from a busy disk some
-	// milliseconds, and a helper has to get a CPU for it.
+	// helperTime is how long an answer may take: reading a page takes a microsecond, or some milliseconds from a busy
+	// disk, and the helper has to get a CPU first.
 	helperTime = time.Second
-	// maxHung bounds the helpers that hang, each of some 10 MiB. After that no memory of others is read any more.
+	// maxHung bounds the helpers that hang, each of some 10 MiB. After that perfdoctor reads no more memory of
+	// others.
 	maxHung = 4
 )
 
-// helpers read memory for this process, one at a time. One that does not answer is left behind, with the process whose
-// memory it was asked for: that is not asked for again.
+// helpers read memory for this process, one at a time. A helper that does not answer is left behind, and the memory
+// of the process that it was asked for is not asked for again.
 type helpers struct {
 	mu      sync.Mutex
 	socket  int // of the helper that serves, -1 for none
@@ -42,7 +43,8 @@ type helpers struct {
 	message []byte
 }
 
-// theHelpers are the helpers of this program, nil for one whose main does not call [Helped]: it reads by itself.
+// theHelpers returns the helpers of this program. It is nil if the program's main does not call [Helped]: the program
+// then reads by itself.
 var theHelpers = sync.OnceValue(func() *helpers {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || !strings.HasSuffix(info.Path, "/cmd/perfdoctor") {
@@ -77,7 +79,7 @@ func (h *helpers) read(pid int, into []byte, at uint64) (int, error) {
 	return n, err
 }
 
-// start begins a helper. It ends when this process does, as its socket is closed then.
+// start starts a helper. The helper ends when this process does, as its socket is then closed.
 func (h *helpers) start() error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -102,7 +104,7 @@ func (h *helpers) start() error {
 	return nil
 }
 
-// requestSize is that of a request in bytes: an address of eight, a size of four and a process id of four.
+// requestSize is the size of a request in bytes: eight for an address, four for a size and four for a process id.
 const requestSize = 16
 
 // ask sends a request and takes the answer: the number of an error, or 0 and the bytes.
@@ -132,8 +134,8 @@ func (h *helpers) ask(pid int, into []byte, at uint64) (int, error) {
 	return copy(into, answer[4:n]), nil
 }
 
-// receive takes a message. A signal to this process, of which Go's scheduler sends many, does not end the wait, nor
-// make it longer than twice.
+// receive takes a message. A signal to this process (Go's scheduler sends many) does not end the wait, nor make it
+// more than twice as long.
 func receive(socket int, into []byte) (n int, err error) {
 	for end := time.Now().Add(helperTime); ; {
 		n, _, err = unix.Recvfrom(socket, into, 0)
@@ -148,7 +150,7 @@ func receive(socket int, into []byte) (n int, err error) {
 
 func late(err error) bool { return errors.Is(err, unix.EAGAIN) }
 
-// leave ends a helper, or leaves one behind that cannot end. It counts as hung until it has.
+// leave ends a helper, or leaves it behind if it cannot end. The helper counts as hung until it has ended.
 func (h *helpers) leave() {
 	closeQuietly(h.socket)
 	h.notePeak()
@@ -165,7 +167,7 @@ func (h *helpers) leave() {
 	}()
 }
 
-// HelperCPU is the CPU time that this process's helpers have used so far.
+// HelperCPU returns the CPU time that this process's helpers have used so far.
 func HelperCPU() time.Duration {
 	h := theHelpers()
 	if h == nil {
@@ -185,7 +187,8 @@ func HelperCPU() time.Duration {
 	return used
 }
 
-// HelperMemory is the largest resident memory of a helper so far, in bytes, for each that hangs or serves now.
+// HelperMemory returns the largest resident memory of a helper so far, in bytes, times the helpers that hang or serve
+// now.
 func HelperMemory() int64 {
 	h := theHelpers()
 	if h == nil {
@@ -201,7 +204,7 @@ func HelperMemory() int64 {
 	return h.peak * int64(max(number, 1))
 }
 
-// notePeak looks at how much memory the helper that serves has had, while it is there: VmHWM of proc(5), in KiB.
+// notePeak notes the peak memory of the serving helper while that exists: VmHWM of proc(5), in KiB.
 func (h *helpers) notePeak() {
 	text, _, err := read(fmt.Sprintf("/proc/%d/status", h.command.Process.Pid), maxStatus)
 	if err != nil {
@@ -215,15 +218,16 @@ func (h *helpers) notePeak() {
 	}
 }
 
-// Helped tells whether this process is a helper, which has served until it was not wanted any more: then main returns.
+// Helped reports whether this process is a helper. If so, it has served until it was not wanted any more, and main
+// returns.
 func Helped() bool {
 	if os.Args[0] != helperName {
 		return false
 	}
-	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // it is to end after the one that it serves
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // it has to outlive the process that it serves
 	runtime.LockOSThread()
 	if err := confine(); err != nil {
-		return true // what it was to read is not read, as of one that was killed
+		return true // it reads nothing, like a helper that was killed
 	}
 	request, answer := make([]byte, requestSize), make([]byte, 4+maxPiece)
 	for {

@@ -18,14 +18,14 @@ type Mapping struct {
 	From, To   uint64 // addresses, From below To
 	Offset     uint64 // of From in the file, in bytes
 	Executable bool
-	// Path is a file's, with a slash first; or what the kernel or prctl(2) calls the memory, such as "[vdso]" and
-	// "[anon:x]"; or "".
+	// Path is the path of a file, with a leading slash; or what the kernel or prctl(2) calls the memory, such as
+	// "[vdso]" and "[anon:x]"; or "".
 	Path    string
 	Deleted bool // the path leads to no file any more, or to another
 }
 
-// ParseMaps gives the mappings of the text that [Maps] opens, in the order of their addresses. A line that is none ends
-// it with an error that has the line's number.
+// ParseMaps returns the mappings in the text that [Maps] opens, in the order of their addresses. A line that does not
+// parse ends the sequence with an error that has the line's number.
 func ParseMaps(maps io.Reader) iter.Seq2[Mapping, error] {
 	return func(yield func(Mapping, error) bool) {
 		sc := bufio.NewScanner(maps)
@@ -46,7 +46,8 @@ func ParseMaps(maps io.Reader) iter.Seq2[Mapping, error] {
 	}
 }
 
-// parseMapping reads "7f4575000000-7f4575270000 rwxp 00000000 fe:00 131" and, behind spaces, a name that may hold some.
+// parseMapping reads "7f4575000000-7f4575270000 rwxp 00000000 fe:00 131" and, after spaces, a name that may hold
+// spaces itself.
 func parseMapping(line []byte) (m Mapping, err error) {
 	var fields [5][]byte // addresses, rights, offset, device, inode
 	for i := range fields {
@@ -60,7 +61,7 @@ func parseMapping(line []byte) (m Mapping, err error) {
 	m.From, errs[0] = strconv.ParseUint(string(low), 16, 64)
 	m.To, errs[1] = strconv.ParseUint(string(high), 16, 64)
 	m.Offset, errs[2] = strconv.ParseUint(string(fields[2]), 16, 64)
-	if errors.Join(errs[:]...) != nil || m.From >= m.To { // whose text is the process's
+	if errors.Join(errs[:]...) != nil || m.From >= m.To { // their text is the process's
 		return m, errors.New("bad addresses")
 	}
 	m.Executable = fields[1][2] == 'x'

@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A page of a process's memory may be of a file that another process serves (FUSE), or a server elsewhere (NFS). Who
-// reads such a page waits for the server; a server that took the request and never answers keeps the reader from
-// ending, also by SIGKILL (request_wait_answer in fs/fuse/dev.c), and with it its process. No look at the mappings
-// helps, as the process may change them between the look and the read. So memory is read by a process of its own, which
-// is left behind when it hangs ([helpers]).
+// A page of a process's memory may belong to a file that another process serves (FUSE), or a server elsewhere (NFS).
+// Whoever reads such a page waits for the server. A server that took the request and never answers keeps the reader,
+// and with it its process, from ending, even by SIGKILL (request_wait_answer in fs/fuse/dev.c). Looking at the
+// mappings first does not help, as the process may change them between the look and the read. So a separate process
+// reads memory, and is left behind when it hangs ([helpers]).
 
-// A Memory reads the memory of a process by its addresses, with the right to trace it: nothing is attached, stopped or
-// written.
+// A Memory reads the memory of a process by its addresses. It needs the right to trace the process, but attaches to
+// nothing, stops nothing and writes nothing.
 type Memory struct {
 	dir string // /proc/PID
-	pid int    // 0 where dir is not in /proc, whose numbers are those of this namespace
+	pid int    // 0 if dir is not in /proc, whose numbers are those of this namespace
 
 	mu      sync.Mutex
 	trusted bool
-	looked  time.Time // when it was last asked whether it is
+	looked  time.Time // when that was last looked up
 }
 
 func (m *Memory) isTrusted() bool {
@@ -38,16 +38,16 @@ func (m *Memory) isTrusted() bool {
 	return m.trusted
 }
 
-// Name is the file in /proc by which it is known.
+// Name returns the file in /proc that stands for the memory.
 func (m *Memory) Name() string { return m.dir + "/mem" }
 
-// Close has nothing to do: a helper serves all that is read.
+// Close does nothing: a helper serves all reads.
 func (m *Memory) Close() error { return nil }
 
 // trustLasts is how long a process counts as root's: a server begins as root and becomes another user.
 const trustLasts = time.Second
 
-// MemoryOf is that of the process whose directory in /proc is dir.
+// MemoryOf returns the memory of the process whose directory in /proc is dir.
 func MemoryOf(dir string) *Memory {
 	m := &Memory{dir: filepath.Clean(dir)}
 	if filepath.Dir(m.dir) == "/proc" {
@@ -59,8 +59,8 @@ func MemoryOf(dir string) *Memory {
 	return m
 }
 
-// ReadAt fills a slice with what is at an address. Its error is EFAULT where some of it cannot be read, ESRCH of a
-// process that has ended, [ErrServer] where the answer did not come.
+// ReadAt fills a slice with what is at an address. Its error is EFAULT if some of it cannot be read, ESRCH if the
+// process has ended, and [ErrServer] if no answer came.
 func (m *Memory) ReadAt(into []byte, at int64) (int, error) {
 	if len(into) == 0 {
 		return 0, nil
@@ -86,12 +86,12 @@ func (m *Memory) ReadAt(into []byte, at int64) (int, error) {
 	return len(into), nil
 }
 
-// maxPiece is what is read at once, in bytes: an answer has to fit into a message of a socket (net.core.wmem_default
-// is 208 KiB).
+// maxPiece bounds what is read at once, in bytes: an answer has to fit into one message of a socket
+// (net.core.wmem_default is 208 KiB).
 const maxPiece = 64 << 10
 
-// readMemory reads the memory of a process by its addresses, and gives how many bytes lie before one that leads nowhere
-// (process_vm_readv(2)).
+// readMemory reads the memory of a process by its addresses, and returns how many bytes lie before an address that
+// leads nowhere (process_vm_readv(2)).
 func readMemory(pid int, into []byte, at uint64) (int, error) {
 	local := []unix.Iovec{{Base: &into[0], Len: uint64(len(into))}}
 	remote := []unix.RemoteIovec{{Base: uintptr(at), Len: len(into)}}
@@ -99,8 +99,8 @@ func readMemory(pid int, into []byte, at uint64) (int, error) {
 	return max(n, 0), err
 }
 
-// ownsHost tells of a process that may do anything to the host, so that nothing is to be feared of it: it can mount
-// what it likes for all (CAP_SYS_ADMIN in the namespace of users in which this runs).
+// ownsHost reports whether a process may do anything to the host, so that there is nothing to fear from it: it can
+// mount what it likes for all (CAP_SYS_ADMIN in the user namespace in which this runs).
 func ownsHost(dir string) bool {
 	theirs, err := os.Readlink(filepath.Join(dir, "ns/user"))
 	ours, ownErr := os.Readlink("/proc/self/ns/user")

@@ -18,8 +18,8 @@ const (
 	// MaxArguments bounds cmdline and environ: execve(2) takes 2 MiB of both with the usual stack of 8 MiB, and a
 	// process can show any part of its memory in their place (PR_SET_MM_MAP, prctl(2)).
 	MaxArguments = 2 << 20
-	// MaxMaps bounds maps: 65,530 mappings, the default of vm.max_map_count, of 120 bytes. A process may give each a
-	// path of 4096.
+	// MaxMaps bounds maps: 65,530 mappings, the default of vm.max_map_count, of 120 bytes. A process may give each
+	// one a path of 4096 bytes.
 	MaxMaps = 8 << 20
 )
 
@@ -39,20 +39,20 @@ func Read(file string, limit int) (text []byte, cut bool, err error) {
 	return r.text, r.cut, err
 }
 
-// isOfMemory tells of the files in /proc/PID for which the kernel takes the lock of the process's memory.
+// isOfMemory reports whether the kernel takes the lock of the process's memory for this file in /proc/PID.
 func isOfMemory(name string) bool { return name == "cmdline" || name == "environ" || name == "maps" }
 
 const (
-	// patience is how long the kernel may take for what needs the lock of a process's memory (mmap_lock): it is held
-	// for microseconds, and while pages come from a disk for milliseconds. A process that maps something over a page
-	// that was to be written to a file whose server does not answer holds it for ever.
+	// patience is how long the kernel may take for what needs the lock of a process's memory (mmap_lock). The lock is
+	// held for microseconds, or milliseconds while pages come from a disk. A process holds it for ever if it maps
+	// something over a page that has yet to be written to a file whose server does not answer.
 	patience = time.Second
-	// maxHeld bounds the processes that keep perfdoctor waiting, each with a thread of it. After that nothing is read
-	// that needs the lock of a process's memory, until one of them lets go.
+	// maxHeld bounds the processes that keep perfdoctor waiting, each with one of its threads. After that perfdoctor
+	// reads nothing that needs the lock of a process's memory, until one of them lets go.
 	maxHeld = 16
 )
 
-// ErrHeld is why a process is not looked at: it keeps who does so waiting.
+// ErrHeld is why a process is not looked at: it keeps its readers waiting.
 var ErrHeld = errors.New("the kernel lets nobody look at it, as it holds the lock of its own memory")
 
 // held are the processes that keep perfdoctor waiting, by their directories in /proc.
@@ -63,10 +63,10 @@ type held struct {
 
 var theHeld = sync.OnceValue(func() *held { return &held{dirs: map[string]bool{}} })
 
-// patient does what needs the lock of the memory of the process whose directory in /proc is dir. Of one that keeps
-// perfdoctor waiting nothing more is asked until it has let go. It is done by a thread of its own, whose rights are
-// perfdoctor's, whatever rights the caller's has given up. The wait ends with perfdoctor, unlike that for a page
-// ([Memory]): mmap_read_lock_killable in fs/proc.
+// patient runs do, which needs the lock of the memory of the process whose directory in /proc is dir. If a process
+// keeps perfdoctor waiting, it is not asked again until it has let go. do runs on a thread of its own, with
+// perfdoctor's rights, whatever rights the caller's thread has given up. The wait ends with perfdoctor, unlike the
+// wait for a page ([Memory]): mmap_read_lock_killable in fs/proc.
 func patient[T any](dir string, do func() (T, error)) (T, error) {
 	h := theHeld()
 	var none T
@@ -99,7 +99,7 @@ func (h *held) refuses(dir string) bool {
 	return h.dirs[dir] || len(h.dirs) >= maxHeld
 }
 
-// read is [Read] of what does not wait for the process.
+// read is [Read] of a file that does not wait for the process.
 func read(file string, limit int) (text []byte, cut bool, err error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -140,10 +140,11 @@ func Descriptors(dir string, most int) ([]string, error) {
 	return names, err
 }
 
-// Executable gives the text of the link to the program that a process runs, which is not followed.
+// Executable returns the text of the link to the program that a process runs. It does not follow the link.
 func Executable(dir string) (string, error) { return os.Readlink(dir + "/exe") }
 
-// Descriptor gives the text of a link in /proc/PID/fd, which is not followed: "socket:[123]", "pipe:[45]" or a path.
+// Descriptor returns the text of a link in /proc/PID/fd: "socket:[123]", "pipe:[45]" or a path. It does not follow
+// the link.
 func Descriptor(dir, name string) (string, error) {
 	return os.Readlink(dir + "/fd/" + name)
 }

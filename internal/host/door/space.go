@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is what a file system has, and what of it is left.
+// Space is the total and the free space of a file system.
 type Space struct {
 	Device   uint64 // st_dev of the file
 	Size     uint64 // bytes
@@ -16,8 +16,8 @@ type Space struct {
 	Unused   uint64 // inodes
 }
 
-// SpaceOf tells the space of the file system on which the file or the directory lies that a link below /proc/PID stands
-// for: cwd, or one of fd. It asks none for which another program has to answer.
+// SpaceOf returns the space of a file system, by a link below /proc/PID to a file or directory on it: cwd, or a link
+// in fd. It does not ask a file system for which another program has to answer.
 func SpaceOf(dir, link string) (Space, error) {
 	fd, name, err := openMagic(dir, link)
 	if err != nil {

@@ -12,10 +12,11 @@ import (
 	"sync"
 )
 
-// Whoever owns a program owns what its ELF file says, such as a table of 40 GB in a sparse file or a compressed
-// section. So debug/elf reads the headers only; tables are read here, within bounds.
+// The owner of a program controls what its ELF file says, such as a table of 40 GB in a sparse file or a compressed
+// section. So debug/elf only reads the headers; this file reads the tables, within bounds.
 const (
-	// maxSymbolTable bounds a symbol table and its names, in bytes: libjvm.so has 3 MB and 10 MB, a Chromium 24 and 60.
+	// maxSymbolTable bounds a symbol table and its names, in bytes: libjvm.so has 3 MB and 10 MB, a Chromium 24 MB
+	// and 60 MB.
 	maxSymbolTable = 64 << 20
 	// maxNames bounds the names kept of all files, in bytes. Symbols may share the end of one long name, so the size of
 	// the table of names does not. libjvm.so has 10 MB.
@@ -24,17 +25,17 @@ const (
 	maxSymbols = 1 << 20
 	// symbolsAtOnce is how much of a symbol table is read at once, in bytes: 2730 entries.
 	symbolsAtOnce = 64 << 10
-	// freedAtOnce is from which size on names do not wait for the collector of garbage, in bytes: those of libjvm.so
-	// have 10 MB.
+	// freedAtOnce is the size, in bytes, from which on names do not wait for the garbage collector: those of
+	// libjvm.so have 10 MB.
 	freedAtOnce = 32 << 20
-	// namesAtOnce is how much room for names is made at once, in bytes: one for each name takes longer than to read it.
-	// A name that is kept keeps so much.
+	// namesAtOnce is how much room for names is allocated at once, in bytes: one allocation per name takes longer
+	// than reading it. A name that is kept keeps that much memory.
 	namesAtOnce = 4 << 10
 	// MaxName bounds one name, in bytes. The longest that g++ wrote for Boost are some 3,000.
 	MaxName = 4096
 )
 
-// oneTable lets one table be in memory at a time: collectors look into files side by side, and 64 MiB for each of them
+// oneTable allows one table in memory at a time: collectors look into files concurrently, and 64 MiB for each of them
 // are more than the unit grants.
 var oneTable sync.Mutex
 
@@ -47,10 +48,10 @@ type TableBudget struct {
 	names   int // bytes
 }
 
-// NewTableBudget gives the budget of one run.
+// NewTableBudget returns the budget of one run.
 func NewTableBudget() *TableBudget { return &TableBudget{symbols: maxSymbols, names: maxNames} }
 
-// Take says whether one more function may be kept.
+// Take reports whether one more function may be kept.
 func (b *TableBudget) Take() bool {
 	if b.symbols <= 0 {
 		return false
@@ -67,7 +68,7 @@ type Symbol struct {
 	Value, Size uint64           // address and bytes
 }
 
-// Section reads a section of at most so many bytes. Its size is what it unpacks to where it is compressed, and
+// Section reads a section of at most so many bytes. The size of a compressed section is that after decompression, and
 // debug/elf reads no more. [elf.Section.Data] would take twice the memory, as it grows what it reads into.
 func Section(s *elf.Section, most uint64) ([]byte, error) {
 	if s.Size > most {
@@ -81,8 +82,8 @@ func Section(s *elf.Section, most uint64) ([]byte, error) {
 	return data, err
 }
 
-// EachSymbol calls do for each entry of the symbol tables of a kind. A file without one has no entries. No table of
-// another file is read until it returns.
+// EachSymbol calls do for each entry of the symbol tables of a kind. A file without one has no entries. Until it
+// returns, no table of another file is read.
 func EachSymbol(f *elf.File, kind elf.SectionType, left *TableBudget, do func(Symbol)) error {
 	table := f.SectionByType(kind)
 	if table == nil {
@@ -99,7 +100,7 @@ func EachSymbol(f *elf.File, kind elf.SectionType, left *TableBudget, do func(Sy
 	defer oneTable.Unlock()
 	err := eachOf(f, table, left, do)
 	if f.Sections[table.Link].Size > freedAtOnce {
-		debug.FreeOSMemory() // before the next one is read
+		debug.FreeOSMemory() // before the next table is read
 	}
 	return err
 }
@@ -114,7 +115,7 @@ func eachOf(f *elf.File, table *elf.Section, left *TableBudget, do func(Symbol))
 	if f.Class == elf.ELFCLASS32 {
 		entry = entry[:elf.Sym32Size]
 	}
-	r := bufio.NewReaderSize(table.Open(), symbolsAtOnce) // an entry alone would be a system call
+	r := bufio.NewReaderSize(table.Open(), symbolsAtOnce) // else each entry would be a system call
 	for read := uint64(0); read+uint64(len(entry)) <= table.Size; read += uint64(len(entry)) {
 		if _, err := io.ReadFull(r, entry); err != nil {
 			return fmt.Errorf("symbol table: %w", err)
@@ -138,15 +139,15 @@ func decodeSymbol(f *elf.File, b []byte, names *NameTable) Symbol {
 	}
 }
 
-// NameTable gives the names of a table of strings that end with a zero, within a budget.
+// NameTable reads names from a table of zero-terminated strings, within a budget.
 type NameTable struct {
 	Data []byte
 	Left *TableBudget
-	once int             // so much room is made at once, if more than for one name
-	room strings.Builder // of the names that were given last
+	once int             // room to allocate at once, if more than for one name
+	room strings.Builder // of the last names returned
 }
 
-// At gives the name at an offset, cut at MaxName; "" outside of the table and when the budget is spent.
+// At returns the name at an offset, cut at MaxName; it returns "" outside of the table and when the budget is spent.
 func (t *NameTable) At(offset uint32) string {
 	if uint64(offset) >= uint64(len(t.Data)) {
 		return ""

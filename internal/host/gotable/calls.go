@@ -14,12 +14,12 @@ type Call struct {
 	Line int // in the function's source file; 0 if unknown
 }
 
-// description is what a program knows of a function (src/runtime/runtime2.go, _func, Go 1.20 to 1.26): ten numbers of
-// 4 bytes and four of one byte, then the places of its tables of numbers and of its data.
+// description is what a program records about a function (src/runtime/runtime2.go, _func, Go 1.20 to 1.26): ten
+// numbers of 4 bytes and four of one byte, then the places of the function's tables of numbers and of its data.
 type description struct {
 	lines     uint32 // offset of the table of lines
-	calls     uint32 // that of the table of inlined calls by address; 0 if it has none
-	tree      uint32 // where the calls that were inlined are
+	calls     uint32 // offset of the table of inlined calls by address; 0 if it has none
+	tree      uint32 // where the inlined calls are
 	isInlined bool
 }
 
@@ -29,16 +29,18 @@ const (
 	callsTable      = 2  // PCDATA_InlTreeIndex (src/internal/abi/symtab.go)
 	treeData        = 3  // FUNCDATA_InlTree
 	maxTables       = 64 // there are five (src/internal/abi/symtab.go, PCDATA)
-	// inlinedSize is of an inlinedCall (src/runtime/symtabinl.go): kind, name, the caller's address, first line.
+	// inlinedSize is the size of an inlinedCall (src/runtime/symtabinl.go): kind, name, the caller's address, first
+	// line.
 	inlinedSize = 16
-	// maxDepth bounds calls in each other at one address, of which perfdoctor itself has eight at most.
+	// maxDepth bounds the nested calls at one address: perfdoctor itself has eight at most.
 	maxDepth = 64
-	// maxNumbers bounds a table of numbers, in bytes: of 6,000 functions of kubectl the largest has 3 KB.
+	// maxNumbers bounds a table of numbers, in bytes: the largest of 6,000 functions of kubectl has 3 KB.
 	maxNumbers = 256 << 10
 )
 
-// Calls gives the functions at an address, the innermost first: the compiler puts small ones into their callers, and
-// keeps who called whom. Without that, as of Go before 1.20, there is the one that [Table.Find] gives.
+// Calls returns the functions at an address, the innermost first: the compiler inlines small ones into their callers,
+// and records who called whom. Without that record, as with Go before 1.20, it returns the one function of
+// [Table.Find].
 func (t *Table) Calls(at uint64) []Call {
 	i, ok := t.indexOf(at)
 	if !ok {
@@ -56,8 +58,8 @@ func (t *Table) Calls(at uint64) []Call {
 	into, inner := at-f.Begin, maxNumbers
 	for len(out) < maxDepth && d.isInlined {
 		i, ok := t.number(d.calls, into)
-		// Who calls comes before whom it calls. In the init that the linker makes of a package's variables some call
-		// themselves.
+		// A caller comes before its callees. In the init that the linker makes of a package's variables, some
+		// functions call themselves.
 		if !ok || i < 0 || i >= inner {
 			break
 		}
@@ -98,8 +100,9 @@ func (t *Table) describe(i uint64) (d description, ok bool) {
 	return d, true
 }
 
-// number gives the value for an address, from its function's beginning, of a table of numbers: pairs of how much the
-// value changes and for how many bytes of code it holds (src/runtime/symtab.go, pcvalue).
+// number returns the value of a table of numbers for an address, which counts from the function's beginning. The
+// table holds pairs: how much the value changes, and for how many bytes of code it holds (src/runtime/symtab.go,
+// pcvalue).
 func (t *Table) number(table uint32, into uint64) (value int, ok bool) {
 	from := t.numbers + uint64(table)
 	if table == 0 || from >= t.size {
@@ -127,7 +130,7 @@ func (t *Table) number(table uint32, into uint64) (value int, ok bool) {
 	}
 }
 
-// inlined reads a call that was put into its caller: the name, and the caller's address from the function's beginning.
+// inlined reads an inlined call: the name, and the caller's address from the function's beginning.
 func (t *Table) inlined(at uint64) (name string, caller uint64, ok bool) {
 	var call [inlinedSize]byte
 	if _, err := t.data().ReadAt(call[:], int64(at)); err != nil {
@@ -137,7 +140,7 @@ func (t *Table) inlined(at uint64) (name string, caller uint64, ok bool) {
 	return name, uint64(t.order.Uint32(call[8:])), name != ""
 }
 
-// data gives what belongs to functions, among it what was inlined; nil where it is not found.
+// data returns the functions' data, which includes the inlined calls; it returns nil if it is not found.
 func (t *Table) data() io.ReaderAt {
 	if !t.asked {
 		t.asked = true
@@ -149,9 +152,10 @@ func (t *Table) data() io.ReaderAt {
 // moduleSections may hold the runtime's description of the program: the first two since Go 1.26, the third before.
 var moduleSections = []string{".go.module", ".data.rel.ro.go.module", ".noptrdata", ".data"}
 
-// The words of a moduledata (src/runtime/symtab.go, Go 1.20 to 1.27) that are read: where the code is, for a check,
-// where types begin and end, and where the functions' data is. Since 1.27 the size of the types stands before their
-// end, which is an address beyond their beginning where a size is not, and two words more are behind it.
+// The words of a moduledata that perfdoctor reads (src/runtime/symtab.go, Go 1.20 to 1.27): where the code is, for a
+// check, where types begin and end, and where the functions' data is. Since 1.27 the size of the types stands before
+// their end, and two more words follow the end. The end is an address beyond the beginning of the types, and a size
+// is not.
 const (
 	moduleText  = 22
 	moduleTypes = 37
@@ -160,8 +164,8 @@ const (
 	moduleWords = moduleData + moduleMore + 1
 )
 
-// findData reads where the functions' data begins. The program says it by an address in a description that begins with
-// that of the table. Of a position-independent program the linker may leave that to the start.
+// findData reads where the functions' data begins. The program has its address in a description that begins with the
+// address of the table. In a position-independent program the linker may leave the address to the program's start.
 func (t *Table) findData() io.ReaderAt {
 	for _, name := range moduleSections {
 		s := t.file.Section(name)
@@ -202,7 +206,7 @@ func (t *Table) dataOf(s *elf.Section) (address uint64, ok bool) {
 	}
 }
 
-// sectionAt gives the rest of the section that an address is in.
+// sectionAt returns the section that holds an address, from the address on.
 func (t *Table) sectionAt(address uint64) io.ReaderAt {
 	i := slices.IndexFunc(t.file.Sections, func(s *elf.Section) bool {
 		return s.Type == elf.SHT_PROGBITS && s.ReaderAt != nil && address >= s.Addr && address-s.Addr < s.Size

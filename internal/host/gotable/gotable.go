@@ -1,5 +1,5 @@
-// Package gotable names the functions of a Go program by their addresses, by the table that the program keeps for its
-// own stack traces: a stripped program has it, too.
+// Package gotable names the functions of a Go program by their addresses. It reads the table that the program keeps
+// for its own stack traces: a stripped program has it, too.
 package gotable
 
 import (
@@ -16,15 +16,15 @@ import (
 // maxSize bounds .gopclntab, in bytes: the kubelet's has 30 MB.
 const maxSize = 64 << 20
 
-// A Function is code of a program, by the addresses that its file has.
+// A Function is code of a program; its addresses are those in the file.
 type Function struct {
 	Begin, End uint64
 	Name       string // as net/http.(*conn).serve
 }
 
-// A Table has where each function begins in memory, 4 bytes; a name is read when an address is asked for: all of a
-// program are megabytes, and a profile meets a hundred. debug/gosym unpacks every entry, and names without a bound. It
-// reads its file, which is to be kept open, and is not for concurrent use.
+// A Table keeps in memory where each function begins, 4 bytes each. It reads a name only when an address is looked
+// up: all names of a program are megabytes, and a profile meets a hundred. debug/gosym unpacks every entry, and names
+// without a bound. A Table reads its file, which must stay open, and is not for concurrent use.
 type Table struct {
 	file             *elf.File
 	section          io.ReaderAt
@@ -35,20 +35,21 @@ type Table struct {
 	names, functions uint64   // offsets in the section
 	size             uint64   // of the section, in bytes
 	left             *door.TableBudget
-	known            map[uint64]string // names by function, as far as they were asked for
+	known            map[uint64]string // names by function, those looked up so far
 
 	// for Calls
 	numbers  uint64 // offset of the tables of numbers
-	quantum  uint64 // bytes of code that instructions are multiples of
+	quantum  uint64 // instructions are multiples of so many bytes
 	inlines  bool   // descriptions of functions are as in Go 1.20
 	asked    bool   // for funcData
 	funcData io.ReaderAt
 }
 
-// Open opens the table of a Go program; it gives nil of other programs, and of one built by Go before 1.18 (2022).
+// Open opens the table of a Go program; it returns nil for other programs, and for one built by Go before 1.18
+// (2022).
 func Open(f *elf.File, left *door.TableBudget) (*Table, error) {
 	var table *elf.Section
-	// the latter of a position-independent program
+	// the latter in a position-independent program
 	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
 		if s := f.Section(name); s != nil {
 			table = s
@@ -56,7 +57,7 @@ func Open(f *elf.File, left *door.TableBudget) (*Table, error) {
 		}
 	}
 	text := f.Section(".text")
-	// A section that is compressed or not in the file is of no program that runs.
+	// No running program has such a section compressed or not in the file.
 	if table == nil || text == nil || table.ReaderAt == nil || table.Type == elf.SHT_NOBITS {
 		return nil, nil
 	}
@@ -104,7 +105,8 @@ func (t *Table) open(text elf.SectionHeader) error {
 		}
 		return t.order.Uint64(header[8+8*i:])
 	}
-	// The start is not yet known to a file that is relocated; it begins with .text unless C's start-up does.
+	// A file that is relocated does not know the start yet; Go's text begins with .text, unless C's start-up code
+	// does.
 	t.start, t.names, t.numbers, t.functions = word(2), word(3), word(6), word(7)
 	t.quantum, t.inlines = uint64(header[6]), pointer == 8 && t.order.Uint32(header[:]) == magic120
 	if t.start < text.Addr || t.start-text.Addr >= text.Size {
@@ -116,8 +118,8 @@ func (t *Table) open(text elf.SectionHeader) error {
 	return t.index(word(0))
 }
 
-// index reads the table of functions (src/runtime/symtab.go, functab): pairs of 4-byte offsets, from the text and from
-// the table itself, then a last offset from the text. A count that leads out of the section ends with it.
+// index reads the table of functions (src/runtime/symtab.go, functab): pairs of 4-byte offsets, from the text and
+// from the table itself, then a last offset from the text. A count that leads out of the section is cut at its end.
 func (t *Table) index(count uint64) error {
 	count = min(count, (t.size-t.functions)/8)
 	r := bufio.NewReaderSize(io.NewSectionReader(t.section, int64(t.functions), int64(t.size-t.functions)), 64<<10)
@@ -134,7 +136,7 @@ func (t *Table) index(count uint64) error {
 	return nil
 }
 
-// Find gives the function that an address is in, if it has a name that can be read.
+// Find returns the function at an address, if its name can be read.
 func (t *Table) Find(at uint64) (Function, bool) {
 	i, ok := t.indexOf(at)
 	if !ok {
@@ -143,7 +145,7 @@ func (t *Table) Find(at uint64) (Function, bool) {
 	return t.function(i)
 }
 
-// function gives a function by its number, if it has a name that can be read.
+// function returns a function by its number, if its name can be read.
 func (t *Table) function(i uint64) (Function, bool) {
 	name, ok := t.known[i]
 	if !ok {
@@ -153,7 +155,7 @@ func (t *Table) function(i uint64) (Function, bool) {
 	return Function{t.start + uint64(t.begins[i]), t.start + uint64(t.begins[i+1]), name}, name != ""
 }
 
-// indexOf gives the number of the function that an address is in.
+// indexOf returns the number of the function at an address.
 func (t *Table) indexOf(at uint64) (i uint64, ok bool) {
 	if at < t.start || at-t.start > 1<<32-1 {
 		return 0, false
@@ -165,7 +167,7 @@ func (t *Table) indexOf(at uint64) (i uint64, ok bool) {
 	return uint64(max(n, 0)), n >= 0 && n+1 < len(t.begins)
 }
 
-// description gives where in the section the description of a function (_func) is.
+// description returns the offset in the section of a function's description (_func).
 func (t *Table) description(i uint64) (offset int64, ok bool) {
 	var place [4]byte
 	if _, err := t.section.ReadAt(place[:], int64(t.functions+i*8+4)); err != nil {
@@ -174,8 +176,8 @@ func (t *Table) description(i uint64) (offset int64, ok bool) {
 	return int64(t.functions) + int64(t.order.Uint32(place[:])), true
 }
 
-// name reads the name of a function: its description begins with the offset of its entry and that of its name, of 4
-// bytes each. "" is of one that leads out of the section.
+// name reads the name of a function: its description begins with the offsets of its entry and of its name, of 4 bytes
+// each. It returns "" for an offset that leads out of the section.
 func (t *Table) name(i uint64) string {
 	from, ok := t.description(i)
 	var two [8]byte

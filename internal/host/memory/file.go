@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// maxFiles bounds the files of a process that are looked into: a runtime is in its program and a library.
+// maxFiles bounds the files of a process to look into: a runtime is in its program and a library.
 const maxFiles = 8
 
 // A File is mapped by a process, from its first byte on.
@@ -24,7 +24,7 @@ type File struct {
 	from uint64 // address
 }
 
-// Files gives the files of the process whose directory in /proc is dir that have a name which matches, in the order of
+// Files returns the mapped files with a matching name of the process whose directory in /proc is dir, in the order of
 // their addresses.
 func Files(dir string, matches func(base string) bool) ([]File, error) {
 	maps, err := door.Maps(dir)
@@ -35,7 +35,7 @@ func Files(dir string, matches func(base string) bool) ([]File, error) {
 	return parseMaps(maps, dir, matches)
 }
 
-// Executable gives the program that a process runs.
+// Executable returns the program that a process runs.
 func Executable(dir string) (File, error) {
 	exe, err := door.Executable(dir)
 	if err != nil {
@@ -73,7 +73,7 @@ func parseMaps(r io.Reader, dir string, matches func(base string) bool) (list []
 // An Object is an open file of a process.
 type Object struct {
 	*elf.File
-	// Bias is what to add to an address of the file for one of the process.
+	// Bias is what to add to an address in the file to get one in the process.
 	Bias uint64
 
 	file *os.File
@@ -82,7 +82,7 @@ type Object struct {
 // Close closes the file.
 func (o *Object) Close() error { return o.file.Close() }
 
-// Open opens the file through the door. It is of 64 bits, the lowest byte first.
+// Open opens the file through the door. The file must be a 64-bit, little-endian one.
 func (f File) Open() (*Object, error) {
 	file, err := door.OpenMagic(f.dir, f.link)
 	if err != nil {
@@ -99,11 +99,11 @@ func (f File) Open() (*Object, error) {
 	return &Object{File: object, Bias: f.from - firstPage(object), file: file}, nil
 }
 
-// BuildInfo gives what Go's linker wrote into the file about how it was built.
+// BuildInfo returns what Go's linker wrote into the file about how it was built.
 func (o *Object) BuildInfo() (*debug.BuildInfo, error) { return door.BuildInfo(o.file) }
 
-// Symbols gives the addresses of the data of the names that are wanted: those that the file exports, and all that it
-// has where one that is required is not among them. The file is opened once.
+// Symbols returns the addresses of the data with wanted names, from the symbols that the file exports. If a required
+// name is not among those, it takes all symbols of the file. It opens the file once.
 func (f File) Symbols(wanted func(name string) bool, required ...string) (map[string]uint64, error) {
 	object, err := f.Open()
 	if err != nil {
@@ -136,7 +136,8 @@ func hasAll(found map[string]uint64, required []string) bool {
 	return true
 }
 
-// firstPage gives the address that the file asks for its first page, which the program's loader adds the mapping's to.
+// firstPage returns the address that the file asks for its first page. The program's loader adds the mapping's
+// address to it.
 func firstPage(f *elf.File) uint64 {
 	const page = 4096 // at least; segments of larger pages begin at a multiple of it, too
 	for _, s := range f.Progs {

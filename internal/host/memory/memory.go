@@ -1,5 +1,5 @@
 // Package memory reads the memory of a process from outside ([door.Memory]), and finds in its files where things lie
-// there. Whoever owns the process owns what it holds, so all of it is read within bounds.
+// in memory. The process's owner controls what the memory holds, so every read is bounded.
 package memory
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// ErrNowhere is why something was not read: an address that is none, as of a structure that changed meanwhile.
+// ErrNowhere says that an address is invalid, for instance because a structure changed meanwhile.
 var ErrNowhere = errors.New("an address leads nowhere")
 
-// A Reader fills a slice with what is at an address. Its error is [ErrNowhere] where some of it cannot be read.
+// A Reader fills a slice with what is at an address. Its error is [ErrNowhere] if some of it cannot be read.
 type Reader func(address uint64, into []byte) error
 
-// Of reads the memory of a process.
+// Of returns a reader of the memory of a process.
 func Of(pid int) Reader {
 	memory := door.MemoryOf("/proc/" + strconv.Itoa(pid))
 	return func(address uint64, into []byte) error {
@@ -37,8 +37,8 @@ func (r Reader) Word(address uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), err
 }
 
-// Each reads so many bytes at each of several addresses, into a slice that holds all of them. It gives how many of the
-// addresses it has read, in their order, before one that leads nowhere.
+// Each reads so many bytes at each of several addresses, into a slice that holds all of them. It returns how many of
+// the addresses it has read, in their order, before one that leads nowhere.
 func (r Reader) Each(addresses []uint64, size int, into []byte) int {
 	for i, at := range addresses {
 		if r(at, into[i*size:(i+1)*size]) != nil {
@@ -48,12 +48,12 @@ func (r Reader) Each(addresses []uint64, size int, into []byte) int {
 	return len(addresses)
 }
 
-// threadIDs are the offsets of tid in struct pthread: glibc's on amd64 and arm64 (nptl/descr.h), musl's on amd64 and
-// arm64 (src/internal/pthread_impl.h).
+// threadIDs are the offsets of tid in struct pthread: in glibc on amd64 and arm64 (nptl/descr.h), and in musl on
+// amd64 and arm64 (src/internal/pthread_impl.h).
 var threadIDs = [...]uint64{720, 208, 48, 32}
 
-// ThreadID gives the kernel's id of a thread by its pthread_t (pthread_self(3)): the number there that is one of the
-// process by ids. It is 0 where none is.
+// ThreadID returns the kernel's id of a thread by its pthread_t (pthread_self(3)): the number there that ids accepts
+// as a thread of the process. It returns 0 if there is none.
 func (r Reader) ThreadID(pthread uint64, ids func(int) bool) int {
 	for _, at := range threadIDs {
 		word, err := r.Word(pthread + at)

@@ -11,23 +11,25 @@ import (
 )
 
 const (
-	// maxScanned bounds the memory that is searched, in bytes: 256 MiB take a fifth of a second.
+	// maxScanned bounds the searched memory, in bytes: 256 MiB take a fifth of a second.
 	maxScanned = 256 << 20
-	// scanned is what is searched at once: as much as fits a cache.
+	// scanned is how much is searched at once: as much as fits a cache.
 	scanned = 256 << 10
-	// pagePresent is the bit of an entry of /proc/PID/pagemap for a page that is in memory (Documentation/admin-guide/
-	// mm/pagemap.rst). What is not there is not read: it would be fetched from swap, or made.
+	// pagePresent is the bit of an entry of /proc/PID/pagemap for a page that is in memory
+	// (Documentation/admin-guide/ mm/pagemap.rst). Absent pages are not read: the kernel would fetch them from swap,
+	// or make them.
 	pagePresent = 1 << 63
 	// maxFound bounds what a search keeps: coroutines, say. A server with more requests at once has several processes.
 	maxFound = 10_000
-	// maxTries bounds the words that are looked at because they are like one, a microsecond each: memory that its owner
-	// has filled with them would take half a minute.
+	// maxTries bounds the candidate words, at a microsecond each: memory that its owner has filled with them would
+	// take half a minute.
 	maxTries = 50_000
 )
 
-// Search finds objects in the own memory of the process whose directory in procfs is dir, by a word that they hold so
-// many bytes behind their beginning, such as the address of their type. read tells whether there is one at an address,
-// and found has them by address. whole is false where there was more than is searched.
+// Search finds objects in the private memory of the process whose directory in procfs is dir, by a word that they
+// hold so many bytes (behind) after their beginning, such as the address of their type. read reports whether there is
+// an object at an address, and found holds the objects by address. whole is false if there was more memory than is
+// searched.
 func Search[T any](r Reader, dir string, words []uint64, behind uint64, read func(at uint64) (T, bool)) (
 	found map[uint64]T, whole bool, err error,
 ) {
@@ -50,7 +52,7 @@ func Search[T any](r Reader, dir string, words []uint64, behind uint64, read fun
 	return found, whole && tries <= maxTries && len(found) < maxFound, err
 }
 
-// Words gives each word of that memory, with its address.
+// Words calls do for each word of that memory, with its address.
 func (r Reader) Words(dir string, do func(at, word uint64)) error {
 	_, err := r.pages(dir, func(address uint64, piece []byte) {
 		for i := 0; i+8 <= len(piece); i += 8 {
@@ -60,8 +62,8 @@ func (r Reader) Words(dir string, do func(at, word uint64)) error {
 	return err
 }
 
-// pages gives the pages of the own memory of the process whose directory in procfs is dir, those that are there, in
-// pieces that follow each other. whole is false where there is more than is read.
+// pages calls do for the present pages of the private memory of the process whose directory in procfs is dir, in
+// consecutive pieces. whole is false if there is more than is read.
 func (r Reader) pages(dir string, do func(address uint64, piece []byte)) (whole bool, err error) {
 	text, err := door.Maps(dir)
 	if err != nil {
@@ -89,7 +91,7 @@ func (r Reader) pages(dir string, do func(address uint64, piece []byte)) (whole 
 	return true, nil
 }
 
-// pagesIn gives the present pages of a mapping, as far as the room goes, and how many bytes it read.
+// pagesIn calls do for the present pages of a mapping, as far as the room goes, and returns how many bytes it read.
 func (r Reader) pagesIn(m door.Mapping, present *os.File, space []byte, room int, do func(uint64, []byte)) (n int) {
 	const page = 4096
 	entries := make([]byte, 8*scanned/page)

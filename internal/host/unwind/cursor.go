@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// A cursor reads numbers. Past the end all are 0, and bad is set.
+// A cursor reads numbers. Past the end all numbers are 0, and bad is set.
 type cursor struct {
 	rest    []byte
 	address uint64 // of rest
@@ -39,10 +39,10 @@ func (c *cursor) text() []byte {
 	return b
 }
 
-// block reads bytes behind their number.
+// block reads a number, and then so many bytes.
 func (c *cursor) block() []byte { return c.take(c.unsigned()) }
 
-// unsigned reads a ULEB128 (DWARF 5, 7.6). Of a number past 64 bits the low ones count.
+// unsigned reads a ULEB128 (DWARF 5, 7.6). It keeps the low 64 bits of a longer number.
 func (c *cursor) unsigned() uint64 {
 	n, _ := c.leb128()
 	return n

@@ -11,34 +11,34 @@ const (
 	baseFP
 )
 
-// A rule says where the caller's registers are, of a function stopped at one place. The frame's address (CFA) is the
-// caller's stack pointer.
+// A rule says where the caller's registers are when a function is stopped at one place. The frame's address (CFA) is
+// the caller's stack pointer.
 type rule struct {
 	base   base
 	offset int64 // to the base
-	loaded bool  // the sum is where it lies, and then is to be added:
+	loaded bool  // the address is the value stored at the sum, plus:
 	added  int64
-	stub   byte // of a linkage table: from the 16th part of its code on a word more is on the stack; 0: no stub
+	stub   byte // of a linkage table: from this 16th of its code on one more word is on the stack; 0: no stub
 	ra, fp saved
 	signal bool
 }
 
-// saved is what has become of a register of the caller.
+// saved says where a register of the caller is.
 type saved struct {
 	how howSaved
-	at  int64 // savedAt: from the frame's address on
+	at  int64 // for savedAt: offset from the frame's address
 }
 
 type howSaved uint8
 
 const (
-	savedNot     howSaved = iota // it has its value still
+	savedNot     howSaved = iota // it still has its value
 	savedAt                      // on the stack
-	savedLost                    // nowhere: of the return address, that there is no caller
-	savedUnknown                 // in a way that is not followed
+	savedLost                    // nowhere: for the return address, there is no caller
+	savedUnknown                 // in a way that perfdoctor does not follow
 )
 
-// maxStates bounds how deep states are remembered: compilers go one deep.
+// maxStates bounds the stack of remembered states: compilers go one deep.
 const maxStates = 16
 
 // A machine runs the instructions of .eh_frame (DWARF 5, 6.4.2 and 7.24), up to an address.
@@ -53,8 +53,8 @@ type machine struct {
 	finished bool // the address is reached
 }
 
-// operands are those of each instruction: u and s are LEB128 without and with a sign, b is a block, a digit is a number
-// of so many bytes, p an address.
+// operands has the operands of each instruction: u and s are LEB128 without and with a sign, b is a block, a digit is
+// a number of so many bytes, p an address.
 var operands = map[byte]string{
 	opNop: "", opSetLoc: "p", opAdvance1: "1", opAdvance2: "2", opAdvance4: "4", opOffset: "uu", opRestore: "u",
 	opUndefined: "u", opSame: "u", opRegister: "uu", opRemember: "", opRecall: "", opCFA: "uu", opCFARegister: "u",
@@ -199,7 +199,7 @@ func (m *machine) restore(register uint64) {
 	}
 }
 
-// remember keeps a state, or goes back to the last that was kept.
+// remember keeps a state, or goes back to the last kept one.
 func (m *machine) remember(back bool) {
 	last := len(m.states) - 1
 	switch {
@@ -227,7 +227,7 @@ func (m *machine) frame(b base, offset int64) {
 	m.row.loaded, m.row.added, m.row.stub = false, 0, 0
 }
 
-// The operations of the expressions that are followed (DWARF 5, 7.7.1).
+// The operations of the expressions that perfdoctor follows (DWARF 5, 7.7.1).
 const (
 	exprDeref  = 0x06
 	exprPlus   = 0x23 // DW_OP_plus_uconst
@@ -244,8 +244,9 @@ var (
 	stubTail = []byte{0x2a, 0x33, 0x24, 0x22}
 )
 
-// expression follows that of a linkage table, and a word on the stack with a number added: assembler code and code that
-// aligns its stack keep the caller's stack pointer there. After any other the frame is not known.
+// expression follows two kinds of expression: that of a linkage table, and a word on the stack plus a number, where
+// assembler code and code that aligns its stack keep the caller's stack pointer. After any other the frame is not
+// known.
 func (m *machine) expression(code []byte) {
 	m.frame(baseUnknown, 0)
 	head, ok := bytes.CutPrefix(code, stubHead)

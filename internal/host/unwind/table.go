@@ -1,6 +1,6 @@
-// Package unwind walks the stack of a program that keeps no frame pointers, by what its files say of their frames for
-// exceptions: .eh_frame_hdr and .eh_frame (Linux Standard Base 5.0, 10.6; DWARF 5, 6.4). The files and the stack may be
-// hostile: nothing is read but what an address needs, each within a bound.
+// Package unwind walks the stack of a program that keeps no frame pointers. It uses the frame information that its
+// files hold for exceptions: .eh_frame_hdr and .eh_frame (Linux Standard Base 5.0, 10.6; DWARF 5, 6.4). The files and
+// the stack may be hostile: the package reads only what an address needs, each within a bound.
 package unwind
 
 import (
@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// maxLoads bounds the segments that are kept of a file: linkers write four to six.
+	// maxLoads bounds the segments kept of a file: linkers write four to six.
 	maxLoads = 32
 	// maxEntry bounds one entry of .eh_frame, in bytes: the interpreter loop of PostgreSQL has 2 KB.
 	maxEntry = 64 << 10
-	// maxRules bounds the rules that are kept of a file, of 100 bytes each: some hundred places are in most stacks.
+	// maxRules bounds the rules kept of a file, of 100 bytes each: most stacks are made of some hundred places.
 	maxRules = 2048
 	// tableEntry is the size of an entry of the sorted table: two numbers of 4 bytes.
 	tableEntry = 8
@@ -25,18 +25,18 @@ const (
 
 var errNoTable = errors.New("the file has no sorted table of its frames")
 
-// A Table is what an ELF file says of its frames. It reads from the file as long as it is used, and is not for
+// A Table is what an ELF file says about its frames. It reads from the file as long as it is used, and is not for
 // concurrent use.
 type Table struct {
 	file    io.ReaderAt
 	loads   []elf.ProgHeader
 	names   registerNames
 	address uint64 // of .eh_frame_hdr
-	entries uint64 // of its table, which begins 12 bytes later
+	entries uint64 // number in its table, which begins 12 bytes later
 	rules   map[uint64]*rule
 }
 
-// registerNames are the numbers that DWARF has for registers.
+// registerNames are DWARF's numbers of registers.
 type registerNames struct{ fp, sp, ra uint64 }
 
 // Read finds the table of a file for amd64 or arm64.
@@ -65,7 +65,8 @@ func Read(file io.ReaderAt) (*Table, error) {
 		}
 	}
 	var header [12]byte
-	// Version 1; relative to itself, a plain number, relative to the header: each of 4 bytes, as all linkers write it.
+	// Version 1, then three encodings: relative to itself, a plain number, relative to the header, each of 4 bytes,
+	// as all linkers write it.
 	if t.address == 0 || !t.read(t.address, header[:]) || string(header[:4]) != "\x01\x1b\x03\x3b" {
 		return nil, errNoTable
 	}
@@ -73,7 +74,7 @@ func Read(file io.ReaderAt) (*Table, error) {
 	return t, nil
 }
 
-// Address gives the address in the file's own terms of what lies at an offset of it.
+// Address returns the address, in the file's own terms, of what lies at an offset of the file.
 func (t *Table) Address(offset uint64) (address uint64, ok bool) {
 	for _, p := range t.loads {
 		if offset >= p.Off && offset-p.Off < p.Filesz {
@@ -94,7 +95,7 @@ func (t *Table) read(address uint64, into []byte) bool {
 	return false
 }
 
-// rule gives how to leave the function at an address; nil if the file does not say.
+// rule returns the rule for leaving the function at an address; nil if the file has none.
 func (t *Table) rule(pc uint64) *rule {
 	if r, known := t.rules[pc]; known {
 		return r
@@ -110,7 +111,7 @@ func (t *Table) rule(pc uint64) *rule {
 	return found
 }
 
-// search gives where the entry is of the last function that begins at or before an address.
+// search returns the address of the entry of the last function that begins at or before an address.
 func (t *Table) search(pc uint64) (entry uint64, ok bool) {
 	var pair [tableEntry]byte
 	low, high := uint64(0), t.entries // the last is at low-1
@@ -145,7 +146,7 @@ func (t *Table) entry(address uint64) (c cursor, ok bool) {
 	return c, t.read(c.address, c.rest)
 }
 
-// A common is what several functions have in common (CIE).
+// A common is what several functions share (CIE).
 type common struct {
 	codeUnit uint64
 	dataUnit int64
@@ -164,7 +165,7 @@ func (t *Table) common(address uint64) (c common, ok bool) {
 	augmentation := e.text()
 	c.codeUnit, c.dataUnit = e.unsigned(), e.signed()
 	ra := e.number(1)
-	if version != 1 && ra >= 0x80 { // from version 3 on it is a LEB128, and no register has more
+	if version != 1 && ra >= 0x80 { // from version 3 on it is a LEB128, and no register has a larger number
 		return c, false
 	}
 	c.code = e
@@ -180,7 +181,7 @@ func (t *Table) common(address uint64) (c common, ok bool) {
 	return c, known && ra == t.names.ra && !e.bad && !data.bad
 }
 
-// augment reads what belongs to a letter of the augmentation (LSB 5.0, 10.6.1.1.1; AADWARF64, 5).
+// augment reads the data for a letter of the augmentation (LSB 5.0, 10.6.1.1.1; AADWARF64, 5).
 func (c *common) augment(letter byte, data *cursor) (known bool) {
 	switch letter {
 	case 'R':
@@ -199,8 +200,8 @@ func (c *common) augment(letter byte, data *cursor) (known bool) {
 	return true
 }
 
-// Function gives where the function at an address begins, which a stripped file tells, too; ok is false where the file
-// has none. A function whose rare parts the compiler put elsewhere is several.
+// Function returns where the function at an address begins, which a stripped file says, too. ok is false if the file
+// has no function there. A function whose rare parts the compiler put elsewhere counts as several.
 func (t *Table) Function(address uint64) (begin uint64, ok bool) {
 	entry, ok := t.search(address)
 	if !ok {
@@ -210,8 +211,8 @@ func (t *Table) Function(address uint64) (begin uint64, ok bool) {
 	return begin, ok
 }
 
-// enter reads the head of a function's entry, behind which its rules follow, and where it begins; ok is false if it
-// ends before an address, or is written in a way that is not known.
+// enter reads the head of a function's entry, which its rules follow, and where the function begins. ok is false if
+// the function ends before pc, or its entry is written in an unknown way.
 func (t *Table) enter(entry, pc uint64) (e cursor, c common, begin uint64, ok bool) {
 	if e, ok = t.entry(entry); !ok {
 		return e, c, 0, false
@@ -228,7 +229,7 @@ func (t *Table) enter(entry, pc uint64) (e cursor, c common, begin uint64, ok bo
 	return e, c, begin, !e.bad && pc-begin < size
 }
 
-// follow reads the entry of a function up to an address in it; nil where [Table.enter] finds none.
+// follow reads the entry of a function up to an address in it; it returns nil if [Table.enter] finds none.
 func (t *Table) follow(entry, pc uint64) *rule {
 	e, c, begin, ok := t.enter(entry, pc)
 	if !ok {

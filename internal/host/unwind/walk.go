@@ -8,18 +8,18 @@ import (
 // MaxFrames bounds a stack, as the kernel does (PERF_MAX_STACK_DEPTH in include/uapi/linux/perf_event.h).
 const MaxFrames = 127
 
-// Registers are those of a program that was stopped. LR is the register of the return address, of arm64 only.
+// Registers are those of a stopped program. LR is the register of the return address, on arm64 only.
 type Registers struct {
 	PC, SP, FP, LR uint64
-	// OnlySP says that FP and LR are not known, as of a thread that waits in a system call.
+	// OnlySP says that FP and LR are not known, as for a thread that waits in a system call.
 	OnlySP bool
 }
 
-// A Finder gives the table of the file that an address of the process is in, nil of code that has none, and the address
-// in the file's own terms. ok is false where no code is.
+// A Finder returns the table of the file that an address of the process is in, nil for code without a table, and the
+// address in the file's own terms. ok is false where there is no code.
 type Finder func(pc uint64) (t *Table, address uint64, ok bool)
 
-// walker is where a walk stands.
+// walker is the state of a walk.
 type walker struct {
 	Registers
 	find      Finder
@@ -31,9 +31,10 @@ type walker struct {
 	innermost bool
 }
 
-// Walk gives the addresses of a stack, the innermost first: where the program was stopped, then return addresses.
-// stack is what lies from SP on. Code without a table is left by its frame pointer, unless it is the innermost: of that
-// nothing is given. whole is false if the walk ended before the function that begins the thread, which is left out.
+// Walk returns the addresses of a stack, the innermost first: where the program was stopped, then return addresses.
+// stack holds the memory from SP on. Walk leaves code without a table by its frame pointer. If the innermost code has
+// no table, it returns nothing. whole is false if the walk ended before the function that begins the thread, which is
+// left out.
 func Walk(r Registers, stack []byte, find Finder) (addresses []uint64, whole bool) {
 	w := newWalker(r, stack, find)
 	for len(addresses) < MaxFrames {
@@ -65,8 +66,8 @@ func newWalker(r Registers, stack []byte, find Finder) *walker {
 	}
 }
 
-// Beyond walks as [Walk] does, up to the innermost function that no table describes, as code that was made at run time,
-// and gives its frame pointer. ok is false where there is none, or that is not known.
+// Beyond walks as [Walk] does, up to the innermost function that no table describes, such as code made at run time,
+// and returns its frame pointer. ok is false if there is no such function, or its frame pointer is not known.
 func Beyond(r Registers, stack []byte, find Finder) (fp uint64, ok bool) {
 	w := newWalker(r, stack, find)
 	for range MaxFrames {
@@ -84,8 +85,8 @@ func Beyond(r Registers, stack []byte, find Finder) (fp uint64, ok bool) {
 	return 0, false
 }
 
-// rule is how to leave the function, nil for by its frame pointer. ok is false where no code is, or none that can be
-// left.
+// rule returns how to leave the function, nil for by its frame pointer. ok is false if there is no code, or code that
+// cannot be left.
 func (w *walker) rule() (r *rule, ok bool) {
 	at := w.PC
 	if !w.exact {
@@ -98,7 +99,7 @@ func (w *walker) rule() (r *rule, ok bool) {
 	return r, ok && (r != nil || !w.innermost)
 }
 
-// step goes from a function to its caller; false if that is not to be found. The PC of nobody is 0.
+// step goes from a function to its caller; it returns false if that cannot be found. A PC of 0 is no function's.
 func (w *walker) step(r *rule) bool {
 	was, leave := w.SP, w.byFramePointer
 	if r != nil {
@@ -108,12 +109,12 @@ func (w *walker) step(r *rule) bool {
 	if runtime.GOARCH == "arm64" {
 		w.PC &^= signBits
 	}
-	goesUp := w.SP > was || w.innermost || w.PC == 0 // one that does not has no end
+	goesUp := w.SP > was || w.innermost || w.PC == 0 // a walk that does not go up has no end
 	w.innermost = false
 	return ok && goesUp
 }
 
-// signBits are what a signed return address of arm64 has above it, with addresses of 48 bits.
+// signBits are the bits of the signature above a signed return address of arm64, with addresses of 48 bits.
 const signBits = uint64(0xffff) << 48
 
 // byRule leaves a function as its file says.
@@ -140,7 +141,7 @@ func (w *walker) byRule(r *rule) bool {
 	return ok
 }
 
-// frame is the frame's address.
+// frame returns the frame's address.
 func (w *walker) frame(r *rule) (at uint64, ok bool) {
 	switch {
 	case r.base == baseSP && w.knowsSP:
@@ -164,15 +165,15 @@ func (w *walker) frame(r *rule) (at uint64, ok bool) {
 }
 
 const (
-	// directCall is the instruction with a 32-bit distance to a function, which is 5 bytes long (Intel SDM 2A, CALL).
+	// directCall is the call instruction with a 32-bit distance to a function, 5 bytes long (Intel SDM 2A, CALL).
 	directCall, directCallSize = 0xe8, 5
 	// maxFrameWords bounds the search for a return address: a frame of 16 KiB is one with large buffers.
 	maxFrameWords = 2048
 )
 
-// frameOfCall finds the frame of a function that is left by its frame pointer, where that is not known, by the return
-// address: the first word of the stack behind a direct call of this function. One that was called through a pointer or
-// another file is not found.
+// frameOfCall finds the frame of a function that is left by its frame pointer, if that is not known. It looks for the
+// return address: the first word of the stack that is an address right after a direct call of this function. It does
+// not find the frame of a function that was called through a pointer or from another file.
 func (w *walker) frameOfCall(r *rule) (at uint64, ok bool) {
 	pc := w.PC
 	if !w.exact {
@@ -199,14 +200,14 @@ func (w *walker) frameOfCall(r *rule) (at uint64, ok bool) {
 	return 0, false
 }
 
-// calls tells whether what is before an address is a direct call of a function; both are in the file's terms.
+// calls reports whether the code before an address is a direct call of a function; both are in the file's terms.
 func (t *Table) calls(returns, function uint64) bool {
 	var code [directCallSize]byte
 	return t.read(returns-directCallSize, code[:]) && code[0] == directCall && returns+signed(code[1:]) == function
 }
 
-// byFramePointer leaves a function that keeps one: the caller's is where it leads, and the return address behind it. On
-// arm64 the two may be anywhere in a frame.
+// byFramePointer leaves a function that keeps a frame pointer: the caller's is where it points to, followed by the
+// return address. On arm64 the two may be anywhere in a frame.
 func (w *walker) byFramePointer() bool {
 	if w.knowsFP && w.FP == 0 { // the outermost frame (System V ABI for x86-64, 3.4.1; AAPCS64, 6.4.6)
 		w.PC = 0

@@ -1,8 +1,8 @@
 // Package firewall keeps a panic from costing more than the symbol, file or rule that it came from.
 //
-// Whatever reads bytes that perfdoctor did not make may hit a mistake of ours, or of a library, that only those bytes
-// uncover. The firewall stands around each such piece of work, and its error takes the way of every other error: into
-// the recording, by name.
+// Code that reads bytes that perfdoctor did not make may hit a bug, ours or a library's, that only those bytes
+// uncover. The firewall encloses each such piece of work. Its error goes where every other error goes: into the
+// recording, by name.
 package firewall
 
 import (
@@ -20,7 +20,7 @@ type Fault struct {
 	Where string // function, file and line
 }
 
-// Error names what was worked on, and the place in perfdoctor.
+// Error returns what was worked on, and the place in perfdoctor.
 func (f *Fault) Error() string {
 	return fmt.Sprintf("%s: perfdoctor failed on it (%s; %s), which is a bug to report", f.What, f.Why, f.Where)
 }
@@ -28,8 +28,8 @@ func (f *Fault) Error() string {
 // module begins the names of perfdoctor's own functions.
 const module = "github.com/perfdoctor/perfdoctor/"
 
-// reason says why there was a panic. The runtime's words are about numbers and types, and perfdoctor's own hold nothing
-// that was read; what a library says may.
+// reason returns why there was a panic. The runtime's messages are about numbers and types, and perfdoctor's own hold
+// nothing that was read. A library's message may.
 func reason(value any, from runtime.Frame) string {
 	if err, ok := value.(runtime.Error); ok {
 		return strings.TrimPrefix(err.Error(), "runtime error: ")
@@ -41,7 +41,7 @@ func reason(value any, from runtime.Frame) string {
 }
 
 // Run calls f. A panic of f becomes a [*Fault] about what, which names kind and owner of what f works on, never its
-// content. What f has changed until then stays as it is, so that f gives its results only at its end.
+// content. What f has changed until then stays changed, so f should deliver its results only at its end.
 //
 // It cannot help where f starts goroutines, exhausts the memory or overflows the stack.
 func Run(what string, f func() error) (err error) {
@@ -55,7 +55,7 @@ func Run(what string, f func() error) (err error) {
 	return f()
 }
 
-// Parse is [Run] for what gives one result.
+// Parse is [Run] for a function with one result.
 func Parse[T any](what string, parse func() (T, error)) (result T, err error) {
 	err = Run(what, func() (err error) {
 		result, err = parse()
@@ -64,13 +64,13 @@ func Parse[T any](what string, parse func() (T, error)) (result T, err error) {
 	return result, err
 }
 
-// IsFault tells whether a panic is among the causes of an error.
+// IsFault reports whether an error was caused by a panic.
 func IsFault(err error) bool {
 	_, ok := errors.AsType[*Fault](err)
 	return ok
 }
 
-// origin gives the function that panicked: the first one below the runtime's.
+// origin returns the function that panicked: the first one below the runtime's functions.
 func origin() runtime.Frame {
 	callers := make([]uintptr, 32)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])

@@ -3,8 +3,8 @@ package spelling
 
 import "strings"
 
-// Nearest gives the name that is most like the word: one that begins with it, or differs in few letters. It is empty
-// when none is.
+// Nearest returns the name most similar to the word: one that begins with it, or differs in few letters. It returns
+// "" if there is none.
 func Nearest(word string, names []string) string {
 	if word == "" {
 		return ""
@@ -22,7 +22,7 @@ func Nearest(word string, names []string) string {
 	return best
 }
 
-// distance is that of Levenshtein, in bytes: letters put in, left out or replaced.
+// distance returns the Levenshtein distance in bytes: letters inserted, deleted or replaced.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

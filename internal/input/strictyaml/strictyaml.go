@@ -1,4 +1,4 @@
-// Package strictyaml fills Go values from YAML and refuses whatever it does not know, with the line and the nearest
+// Package strictyaml decodes YAML into Go values and rejects whatever it does not know, with the line and the nearest
 // name.
 //
 // The library's own strict mode names neither the nearest field nor, after nodes have been merged, the right line.
@@ -24,17 +24,17 @@ import (
 
 // A Decoder gathers every mistake of one file. The zero value with a File is ready.
 //
-// The tags of a struct field: `yaml:"name"`; ",inline" for the fields of an embedded struct; ",key" for the name an
-// entry has in a mapping, which then gives a slice in the order of the file; ",value" for the only other field of an
-// entry, which is then written as that value; "name,value" for the field that a struct written as one value stands for;
-// "-" for a field that is not data. A [time.Duration] is written with its unit; a type with a form of its own is an
-// [encoding.TextUnmarshaler].
+// The tags of a struct field: `yaml:"name"`; ",inline" for the fields of an embedded struct; ",key" for the name of
+// an entry in a mapping, which then fills a slice in the order of the file; ",value" for the only other field of an
+// entry, which is then written as that value; "name,value" for the field to fill when the struct is written as one
+// value; "-" for a field that is not data. A [time.Duration] is written with its unit; a type with a form of its own
+// is an [encoding.TextUnmarshaler].
 type Decoder struct {
 	File string
 	errs []error
 }
 
-// Parse reads the only document of a YAML file. An error begins with the file's name.
+// Parse reads the single document of a YAML file. An error begins with the file's name.
 func Parse(file string, data []byte) (*yaml.Node, error) {
 	var doc yaml.Node
 	stream := yaml.NewDecoder(bytes.NewReader(data))
@@ -50,13 +50,13 @@ func Parse(file string, data []byte) (*yaml.Node, error) {
 // Decode fills the value that p points to from a node.
 func (d *Decoder) Decode(n *yaml.Node, p any) { d.value(n, reflect.ValueOf(p).Elem(), "") }
 
-// Err gives every mistake so far as one error, each with file and line; nil when there was none.
+// Err returns every mistake so far as one error, each with file and line; nil when there was none.
 func (d *Decoder) Err() error { return errors.Join(d.errs...) }
 
 // FieldNames lists the names that may be written in a T, in the order of declaration.
 func FieldNames[T any]() []string { return fieldNames(reflect.TypeFor[T]()) }
 
-// The tags that are no field's name.
+// The tags that are not the name of a field.
 const (
 	inlineTag = ",inline"
 	keyTag    = ",key"
@@ -198,7 +198,7 @@ func (d *Decoder) structure(n *yaml.Node, v reflect.Value, what string) {
 	}
 }
 
-// shortField is the field that a struct written as one value stands for.
+// shortField returns the field that takes the value of a struct written as one value.
 func shortField(v reflect.Value) (reflect.Value, bool) {
 	for i := range v.NumField() {
 		if tag := v.Type().Field(i).Tag.Get("yaml"); tag != valueTag && strings.HasSuffix(tag, valueTag) {
@@ -296,7 +296,8 @@ func tagged(t reflect.Type, tag string) int {
 	return -1
 }
 
-// fieldTag is the field's name or what it stands for. Options after a name, such as omitempty, are for writing.
+// fieldTag returns the field's name, or the tag that it has instead. Options after a name, such as omitempty, are for
+// writing.
 func fieldTag(f reflect.StructField) string {
 	tag := f.Tag.Get("yaml")
 	if name, _, ok := strings.Cut(tag, ","); ok && name != "" {

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Lost is what async-profiler counted as lost in a session, of all events together. Known is false where it did not
-// say: the JVM has ended, or the library is a release before 4.1.
+// Lost is what async-profiler counted as lost in a session, over all events. Known is false where it did not say: the
+// JVM has ended, or the library is older than 4.1.
 type Lost struct {
 	Known bool
-	// samples that were not taken: other threads were just storing theirs (Profiler::recordSample in src/profiler.cpp)
+	// samples not taken, because other threads were just storing theirs (Profiler::recordSample in src/profiler.cpp)
 	Skipped   int64
 	Overflows int64 // stacks beyond the memory limit; their samples are in the recording as storage_overflow
 }
 
-// lost asks the profiler after its end, before the next session sets its counters to zero. The log takes the answer:
-// nothing else is written to it any more.
+// lost asks the profiler after it has stopped, before the next session resets its counters. The answer goes to the
+// log, to which nothing else is written any more.
 func (s *Session) lost(ctx context.Context) Lost {
 	if err := s.command(ctx, "metrics,quiet,loglevel=none,file="+s.lg.Path); err != nil {
 		return Lost{}

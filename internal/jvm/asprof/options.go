@@ -19,34 +19,34 @@ type Options struct {
 	Timeout time.Duration  // after which the profiler stops by itself, in whole seconds, at least one
 }
 
-// The defaults are to cost a JVM that keeps all CPUs busy some 2 % of its throughput, all four events together, as was
-// measured when they were chosen (docs/decisions/0008): the CPU samples are half of it. `make bench-peers` measures the
-// whole command.
+// The defaults should cost a JVM that keeps all CPUs busy some 2 % of its throughput, for all four events together,
+// as measured when they were chosen (docs/decisions/0008); the CPU samples are half of that. `make bench-peers`
+// measures the whole command.
 const (
 	// DefaultCPU is async-profiler's own default: 1000 samples in ten seconds of one busy CPU, so that a share of 10 %
 	// is measured within 2 % (twice the standard error of a binomial share).
 	DefaultCPU = 10 * time.Millisecond
-	// DefaultWall is fifty samples of each thread in ten seconds; a pool of threads has as many more. Each sample of a
-	// thread that runs is a signal to it; one that sleeps costs its first sample only.
+	// DefaultWall takes fifty samples of each thread in ten seconds, and as many more of a pool of threads. Each
+	// sample of a running thread is a signal to it; a sleeping thread costs its first sample only.
 	DefaultWall = 200 * time.Millisecond
-	// DefaultAlloc is eight times async-profiler's own default: 120 samples a second from a program that allocates 500
-	// MB/s, where that default's 1000 cost as much as all CPU samples.
+	// DefaultAlloc is eight times async-profiler's own default: it takes 120 samples a second from a program that
+	// allocates 500 MB/s, where the 1000 of that default cost as much as all CPU samples.
 	DefaultAlloc = 4 << 20
-	// DefaultLock is where a wait begins to be felt. A lock that is waited for more often, each time for less, is
-	// sampled in proportion to the time waited.
+	// DefaultLock is where a wait becomes noticeable. A lock with more and shorter waits is sampled in proportion to
+	// the time waited.
 	DefaultLock = 10 * time.Millisecond
 )
 
-// memLimit bounds the memory that async-profiler uses in the target for stacks: fifty times what a program with
-// thousands of different ones needs. Stacks beyond it are counted as lost.
+// memLimit bounds the memory that async-profiler uses in the target for stacks: fifty times the need of a program
+// with thousands of different stacks. Stacks beyond it are counted as lost.
 const memLimit = "64m"
 
-// DefaultEvents are all that can be sampled at a time.
+// DefaultEvents returns all events that can be sampled at a time.
 func DefaultEvents() []stacks.Event {
 	return []stacks.Event{stacks.CPU, stacks.Wall, stacks.Alloc, stacks.Lock}
 }
 
-// validate finds what async-profiler would refuse, or take for something else.
+// validate rejects what async-profiler would refuse or misread.
 func (o Options) validate() error {
 	if len(o.Events) == 0 {
 		return fmt.Errorf("profile: no event is asked for")
@@ -66,7 +66,7 @@ func (o Options) validate() error {
 	return nil
 }
 
-// every is the interval of an event in its unit, nanoseconds or bytes.
+// every returns the interval of an event in its unit, nanoseconds or bytes.
 func (o Options) every(e stacks.Event) (n int64, ok bool) {
 	switch e {
 	case stacks.CPU:
@@ -81,14 +81,14 @@ func (o Options) every(e stacks.Event) (n int64, ok bool) {
 	return 0, false
 }
 
-// samplesOnly leaves out of the recording what else the profiler would write into it: the machine and the JVM's
-// arguments (1), system properties (2), libraries (4), CPU load (8) and heap (16; JfrOption in src/arguments.h).
-// Arguments and properties hold passwords, and the recording is kept.
+// samplesOnly keeps everything but samples out of the recording: the machine and the JVM's arguments (1), system
+// properties (2), libraries (4), CPU load (8) and heap (16; JfrOption in src/arguments.h). Arguments and properties
+// hold passwords, and the recording is kept.
 const samplesOnly = "31"
 
-// start is the command that begins a session, as Arguments::parse reads it (src/arguments.cpp of async-profiler). quiet
-// and log keep its words out of the target's standard output. The clock is that of CLOCK_MONOTONIC, so that durations
-// are nanoseconds.
+// start returns the command that begins a session, as Arguments::parse reads it (src/arguments.cpp of
+// async-profiler). quiet and log keep its messages out of the target's standard output. The clock is CLOCK_MONOTONIC,
+// so that durations are nanoseconds.
 func (o Options) start(cpuEvent, file, log string) string {
 	words := []string{"start", "quiet"}
 	for _, e := range o.Events {
@@ -105,6 +105,7 @@ func (o Options) start(cpuEvent, file, log string) string {
 		fmt.Sprintf("timeout=%d", seconds), "file="+file, "log="+log), ",")
 }
 
-// stop ends a session. Without a log the one that was opened is closed, so that no descriptor stays behind, and none of
-// the words that would then go to the target's standard output is written at this level (Log::open in src/log.cpp).
+// stop ends a session. It names no log, so async-profiler closes the open one and no descriptor stays behind.
+// Messages would then go to the target's standard output, but at this level none is written (Log::open in
+// src/log.cpp).
 const stop = "stop,quiet,loglevel=none"

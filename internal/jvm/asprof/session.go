@@ -1,8 +1,8 @@
-// Package asprof runs async-profiler in a JVM for a bounded time and takes everything back.
+// Package asprof runs async-profiler in a JVM for a bounded time and undoes everything afterwards.
 //
-// A session is safe to be killed: the profiler is started with a timeout of its own, its files are locked as long as
-// their owner lives, and a later session removes those that no one holds (see [jvm.VM.CleanLeftovers]). The library
-// stays mapped in the JVM, because HotSpot never unloads an agent; a later session uses the one that is there.
+// A session can be killed safely: the profiler is started with a timeout of its own, its files are locked as long as
+// their owner lives, and a later session removes files that nobody holds (see [jvm.VM.CleanLeftovers]). The library
+// stays mapped in the JVM, because HotSpot never unloads an agent; a later session uses the mapped one.
 package asprof
 
 import (
@@ -24,10 +24,10 @@ var ErrBusy = errors.New("a profiler already runs in the JVM: another perfdoctor
 
 // A Session is a profiler that runs in a JVM. It must be ended with Stop or Close.
 type Session struct {
-	// Warnings are what async-profiler said when it was started, a line each: such as that there are no kernel symbols.
+	// Warnings are async-profiler's messages at its start, one line each, such as that there are no kernel symbols.
 	Warnings []string
-	// Verified says that what the JVM has loaded is the library that was placed. It is false where that could not be
-	// told.
+	// Verified says that the JVM has loaded the very library that was placed. It is false where that could not be
+	// verified.
 	Verified bool
 	// Lost is what the profiler lost, after Stop.
 	Lost Lost
@@ -38,25 +38,25 @@ type Session struct {
 	running      bool
 }
 
-// The purposes of the placed files, which end their names. The recording's must end in .jfr.
+// The purposes of the placed files; each ends the name of its file. The recording's must end in .jfr.
 const (
 	recordingName = "profile.jfr"
 	logName       = "asprof.log"
 )
 
-// libraryName tells one release of the library from another, so that what is mapped is used again only if it is the
-// same.
+// libraryName returns a name that differs between releases of the library, so that a mapped library is reused only if
+// it is the same.
 func libraryName(library []byte) string {
 	sum := sha256.Sum256(library)
 	return "libasyncProfiler-" + hex.EncodeToString(sum[:6]) + ".so"
 }
 
-// Limits of what is done after the context of a start has ended: an answer of a JVM that works takes 50 ms.
+// undoLimit bounds the cleanup after the context of a start has ended: a JVM that works answers in 50 ms.
 const undoLimit = time.Second
 
-// Start places the library into the target, has it loaded and the profiler started. Its errors are a [jvm.Refusal] for
-// what lies at the target, [ErrBusy], or async-profiler's own words. After an error nothing is left in the target but
-// the library's mapping.
+// Start places the library in the target, loads it and starts the profiler. Its error is a [jvm.Refusal] where the
+// target is the reason, [ErrBusy], or async-profiler's own message. After an error only the library's mapping is left
+// in the target.
 func Start(ctx context.Context, vm *jvm.VM, o Options) (*Session, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -79,8 +79,9 @@ func Start(ctx context.Context, vm *jvm.VM, o Options) (*Session, error) {
 	return s, nil
 }
 
-// Possible says why no session can be started in a JVM, as far as that shows without touching it, or nil: what
-// [jvm.VM.Loadable] says, and another profiler that is loaded, since signals and perf events are for one at a time.
+// Possible returns why no session can be started in a JVM, as far as that shows without touching it, or nil. The
+// reasons are those of [jvm.VM.Loadable] and another loaded profiler, since only one at a time can use signals and
+// perf events.
 func Possible(vm *jvm.VM) error {
 	if r := vm.Loadable(); r != nil {
 		return r
@@ -97,7 +98,8 @@ func Possible(vm *jvm.VM) error {
 	return nil
 }
 
-// clean removes what a killed perfdoctor left, and tells whether a profile was among it: its profiler may still run.
+// clean removes what a killed perfdoctor left, and reports whether a recording was among it: its profiler may still
+// run.
 func clean(vm *jvm.VM) (orphaned bool, err error) {
 	left, err := vm.CleanLeftovers()
 	return recordings(left.Removed) > 0, err
@@ -113,7 +115,8 @@ func recordings(paths []string) (n int) {
 	return n
 }
 
-// place puts down the file for the recording, that for the log, and the library unless this very one is mapped already.
+// place creates the files for the recording and the log, and places the library unless this very one is mapped
+// already.
 func (s *Session) place(library []byte) (err error) {
 	if s.jfr, err = s.vm.Place(recordingName, nil, 0o600); err != nil {
 		return err
@@ -147,7 +150,7 @@ func (s *Session) start(ctx context.Context, o Options, orphaned bool) error {
 	}
 	err := s.tryStart(ctx, o)
 	if errors.Is(err, ErrBusy) && s.isAlone() {
-		// the library that said so is the one that answers now, wherever it was loaded from
+		// the library that answered that it is busy also answers now, wherever it was loaded from
 		if err := s.stopRunning(ctx); err != nil {
 			return err
 		}
@@ -156,8 +159,8 @@ func (s *Session) start(ctx context.Context, o Options, orphaned bool) error {
 	return err
 }
 
-// isAlone says that no other session holds a recording in the JVM. The profiler that runs is then that of a killed
-// one, whose files a diagnosis of the whole host has removed.
+// isAlone reports whether no other session holds a recording in the JVM. The running profiler then belongs to a
+// killed session whose files a diagnosis of the whole host has removed.
 func (s *Session) isAlone() bool {
 	left, err := s.vm.CleanLeftovers()
 	return err == nil && recordings(left.Held) == 1
@@ -169,15 +172,15 @@ func (s *Session) tryStart(ctx context.Context, o Options) error {
 		return err
 	}
 	if s.lib == nil && notLoaded(err) {
-		// The loader knows a mapped library by the name it was loaded with (_dl_map_object in glibc's elf/dl-load.c),
-		// though the file is gone. Not so in musl, and not when it was loaded by another name.
+		// The loader finds a mapped library by the name it was loaded with (_dl_map_object in glibc's elf/dl-load.c),
+		// though the file is gone. That fails in musl, and when the library was loaded by another name.
 		if err = s.placeLibrary(o.Library); err == nil {
 			err = s.command(ctx, o.start("cpu", s.jfr.Path, s.lg.Path))
 		}
 	}
 	if err != nil && strings.Contains(s.said(), "Perf events") {
 		// Perf events work for the process, but not for all its threads: they need a right, and a descriptor each.
-		// Timers of the CPU time of a thread need neither.
+		// Timers of a thread's CPU time need neither.
 		err = s.command(ctx, o.start("ctimer", s.jfr.Path, s.lg.Path))
 	}
 	s.Warnings = lines(s.said())
@@ -195,7 +198,7 @@ func (s *Session) tryStart(ctx context.Context, o Options) error {
 	return fmt.Errorf("async-profiler could not start: %s: %w", strings.Join(s.Warnings, "; "), err)
 }
 
-// stopOrphan stops the profiler of a perfdoctor that was killed. One that has stopped by itself says so, which is as
+// stopOrphan stops the profiler of a killed perfdoctor. A profiler that has stopped by itself says so, which is as
 // good.
 func (s *Session) stopOrphan(ctx context.Context) error {
 	// what is mapped is another release, or was loaded by an older perfdoctor: it cannot be told to stop
@@ -222,7 +225,7 @@ func (s *Session) stopRunning(ctx context.Context) error {
 	return err
 }
 
-// notLoaded says that the JVM could not load the library, so that no command of it was run.
+// notLoaded reports whether the JVM could not load the library, so that it ran no command.
 func notLoaded(err error) bool {
 	var r *jvm.Refusal
 	return errors.As(err, &r) && r.Code == -1
@@ -255,7 +258,7 @@ func isSwapped(err error) bool {
 // maxLog bounds what is read of async-profiler's log, which has a few lines.
 const maxLog = 16 << 10
 
-// said gives what async-profiler wrote into its log since it was last started.
+// said returns what async-profiler wrote into its log since it was last started.
 func (s *Session) said() string {
 	f, err := s.lg.Open()
 	if err != nil {
@@ -269,7 +272,8 @@ func (s *Session) said() string {
 	return string(text)
 }
 
-// lines gives the lines of the log, each once, without the mark of their level. Each thread may say the same.
+// lines returns the lines of the log without the mark of their level. It returns equal lines once: each thread may
+// say the same.
 func lines(text string) []string {
 	var out []string
 	seen := map[string]bool{}
@@ -286,12 +290,12 @@ func lines(text string) []string {
 	return out
 }
 
-// maxRecording bounds the recording that is read: 10,000 samples a second with all their stacks for an hour are less.
+// maxRecording bounds the recording: 10,000 samples a second with all their stacks take less in an hour.
 const maxRecording = 1 << 30
 
-// Stop ends the profiler and gives its recording, a JFR file that is complete. It is the caller's to close; its name in
-// the target is gone. A profiler that has stopped by itself, at its timeout or because the JVM has ended, has completed
-// its file before.
+// Stop ends the profiler and returns its recording, a complete JFR file. The caller closes it; its name in the target
+// is gone. A profiler that has stopped by itself, at its timeout or because the JVM has ended, has already completed
+// its file.
 func (s *Session) Stop(ctx context.Context) (recording *os.File, err error) {
 	stopped := s.end(ctx)
 	if stopped == nil {
@@ -302,8 +306,8 @@ func (s *Session) Stop(ctx context.Context) (recording *os.File, err error) {
 		err = bounded(f)
 	}
 	err = errors.Join(err, s.remove())
-	// A JVM that was stopped may have done meanwhile what a run before this one had asked for. What cannot be removed
-	// is left to the next run.
+	// A JVM that was stopped may meanwhile have done what an earlier run had asked for. Files that cannot be removed
+	// are left to the next run.
 	_, _ = s.vm.CleanLeftovers()
 	if err != nil {
 		if f != nil {
@@ -334,7 +338,7 @@ func bounded(f *os.File) error {
 	return nil
 }
 
-// end stops the profiler. An agent that says that it does not run, and a JVM that is gone, have ended it before.
+// end stops the profiler. If the agent says that it is not running, or the JVM is gone, it has ended already.
 func (s *Session) end(ctx context.Context) error {
 	if !s.running {
 		return nil
@@ -351,7 +355,7 @@ func (s *Session) end(ctx context.Context) error {
 // Close ends the session without its recording. After Stop it does nothing.
 func (s *Session) Close() error { return s.undo(context.Background()) }
 
-// undo takes back what was done, also when the context has ended.
+// undo reverts what was done, even when the context has ended.
 func (s *Session) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()

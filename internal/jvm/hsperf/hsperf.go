@@ -12,8 +12,8 @@ import (
 	"fmt"
 )
 
-// Snapshot is what the counters were at one moment. Names are those of `jcmd PID PerfCounter.print`. Times
-// are in ticks, see [Snapshot.Seconds].
+// Snapshot holds the counters at one moment. Names are those of `jcmd PID PerfCounter.print`. Times are in ticks, see
+// [Snapshot.Seconds].
 type Snapshot struct {
 	Longs map[string]int64
 	Texts map[string]string
@@ -55,7 +55,7 @@ func Parse(b []byte) (Snapshot, error) {
 	return s, nil
 }
 
-// Part is where some counters are in the file, which HotSpot never moves: who looks at them often need not read the
+// Part says where some counters are in the file. HotSpot never moves them, so a frequent reader need not read the
 // others.
 type Part struct {
 	At, Size int // the part of the file that holds them
@@ -65,7 +65,7 @@ type Part struct {
 
 type place struct{ at, size int }
 
-// Locate finds the counters with these names. One that is not there is left out of the part.
+// Locate finds the counters with these names. Missing ones are left out of the part.
 func Locate(b []byte, names map[string]bool) (Part, error) {
 	p := Part{At: len(b), entries: map[string]place{}}
 	end := 0
@@ -80,10 +80,10 @@ func Locate(b []byte, names map[string]bool) (Part, error) {
 	return p, err
 }
 
-// Has tells whether the part has a counter.
+// Has reports whether the part has a counter.
 func (p Part) Has(name string) bool { return p.entries[name].size > 0 }
 
-// Parse reads the counters of the part, of which b is the content now.
+// Parse reads the counters of the part from b, its present content.
 func (p Part) Parse(b []byte) (Snapshot, error) {
 	s := Snapshot{Longs: map[string]int64{}, Texts: map[string]string{}}
 	if len(b) != p.Size {
@@ -97,7 +97,7 @@ func (p Part) Parse(b []byte) (Snapshot, error) {
 	return s, nil
 }
 
-// each goes through the entries, which begin at at.
+// each calls visit for each entry.
 func each(b []byte, visit func(at int, name string, entry []byte, order binary.ByteOrder) error) error {
 	order, err := prologue(b)
 	if err != nil {
@@ -144,7 +144,7 @@ func prologue(b []byte) (binary.ByteOrder, error) {
 	return nil, fmt.Errorf("byte order %d is not known", b[offByteOrder])
 }
 
-// first gives the entry that b begins with, and its name.
+// first returns the entry that b begins with, and its name.
 func first(b []byte, order binary.ByteOrder) (entry []byte, name string, err error) {
 	if len(b) < entryHead {
 		return nil, "", errors.New("it is cut short")
@@ -161,7 +161,7 @@ func first(b []byte, order binary.ByteOrder) (entry []byte, name string, err err
 	return b, name, nil
 }
 
-// value adds the value of the entry that b is.
+// value adds the value of the entry in b.
 func (s *Snapshot) value(b []byte, name string, order binary.ByteOrder) error {
 	data, length := int(int32(order.Uint32(b[entDataOffset:]))), int(int32(order.Uint32(b[entVector:])))
 	if data < 0 || data > len(b) || length < 0 || length > len(b)-data {
@@ -179,7 +179,7 @@ func (s *Snapshot) value(b []byte, name string, order binary.ByteOrder) error {
 	return nil
 }
 
-// text gives the string that ends with a zero.
+// text returns the zero-terminated string at an offset.
 func text(b []byte, at int) (string, bool) {
 	if at < 0 || at >= len(b) {
 		return "", false
@@ -188,8 +188,7 @@ func text(b []byte, at int) (string, bool) {
 	return string(v), ok
 }
 
-// Seconds gives a counter of time in seconds; ok is false when the JVM does not have it, or not the length of its
-// ticks.
+// Seconds returns a time counter in seconds; ok is false when the JVM lacks the counter or the length of its ticks.
 func (s Snapshot) Seconds(name string) (seconds float64, ok bool) {
 	ticks, ok := s.Longs[name]
 	hz := s.Longs["sun.os.hrt.frequency"]

@@ -11,8 +11,8 @@ type Flag struct {
 	Origin string // default, command line, ergonomic, environment, management, …
 }
 
-// ParseFlags reads the output of `VM.flags -all` (JVMFlag::print_on in src/hotspot/share/runtime/flags/jvmFlag.cpp): a
-// line a flag,
+// ParseFlags reads the output of `VM.flags -all` (JVMFlag::print_on in src/hotspot/share/runtime/flags/jvmFlag.cpp),
+// one flag a line,
 //
 //	uint ParallelGCThreads                        = 2                                         {product} {default}
 func ParseFlags(text string) (map[string]Flag, error) {

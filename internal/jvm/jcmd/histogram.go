@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Class is one line of a class histogram: what objects of a class take of the heap.
+// Class is one line of a class histogram: how much of the heap the objects of a class take.
 type Class struct {
 	Name    string // as in source: java.lang.String, byte[], com.example.Cart$Item[]
-	Module  string // java.base@17.0.15; empty of the class path, and before JDK 9
+	Module  string // java.base@17.0.15; empty for the class path, and before JDK 9
 	Objects int64
 	Bytes   int64
 }

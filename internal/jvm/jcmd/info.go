@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Info is what is used of `VM.info` (VMError::print_vm_info in src/hotspot/share/utilities/vmError.cpp). The rest of
-// that text, the environment of the process among it, is not kept.
+// Info is the part of `VM.info` that is used (VMError::print_vm_info in src/hotspot/share/utilities/vmError.cpp). The
+// rest of that text, including the environment of the process, is not kept.
 type Info struct {
 	VM        string  // OpenJDK 64-Bit Server VM (17.0.15+6-Debian-1deb12u1, mixed mode, …, g1 gc, linux-amd64)
 	Uptime    float64 // seconds since the JVM started
 	CPUs      int     // of the machine, as the JVM counts them
-	Active    int     // what the JVM reckons with: its limits and -XX:ActiveProcessorCount included
+	Active    int     // as the JVM uses them, with its limits and -XX:ActiveProcessorCount
 	Container bool    // the JVM found control groups: the next three are known
 	Quota     float64 // CPUs, quota / period as the JVM reads it; 0 for none
 	Memory    int64   // bytes, its memory limit as the JVM reads it; 0 for none
@@ -28,7 +28,7 @@ type Info struct {
 	Operations  []Operation // the last ones, ten to twenty, the newest last
 }
 
-// Operation is one of the VM thread, mostly with all others stopped (VM_Operation in
+// Operation is an operation of the VM thread, mostly with all other threads stopped (VM_Operation in
 // src/hotspot/share/runtime/vmOperation.hpp).
 type Operation struct {
 	At    float64 // seconds since the JVM started
@@ -50,7 +50,7 @@ type CodeCache struct {
 	Full    int  // times that a heap was full
 }
 
-// CodeHeap is one part of it. Sizes are in bytes.
+// CodeHeap is one part of the code cache. Sizes are in bytes.
 type CodeHeap struct {
 	Name            string // non-profiled nmethods, profiled nmethods, non-nmethods, or "" for a cache in one piece
 	Size, Used, Max int64
@@ -73,8 +73,7 @@ var (
 	codeOn   = regexp.MustCompile(`(?mi)^ ?compilation: (enabled|disabled)`)
 )
 
-// ParseInfo reads the output of VM.info. What a JVM without the CPU line or the code cache prints is no answer to
-// VM.info.
+// ParseInfo reads the output of VM.info. A text without the CPU line or the code cache is not an answer to VM.info.
 func ParseInfo(text string) (Info, error) {
 	var i Info
 	var err error
@@ -97,7 +96,7 @@ func ParseInfo(text string) (Info, error) {
 			return Info{}, fmt.Errorf("bad elapsed time %.40q", s)
 		}
 	}
-	for _, m := range operation.FindAllStringSubmatch(text, maxOperations) { // those that are done end otherwise
+	for _, m := range operation.FindAllStringSubmatch(text, maxOperations) { // the lines of finished ones end otherwise
 		at, err := strconv.ParseFloat(m[1], 64)
 		if err != nil || at > maxUptime {
 			return Info{}, fmt.Errorf("bad time of an operation %.40q", m[1])
@@ -112,7 +111,7 @@ func ParseInfo(text string) (Info, error) {
 // maxOperations bounds what is read of the log: it has LogEventsBufferEntries lines, 20 unless set.
 const maxOperations = 1000
 
-// maxUptime is a thousand years of seconds; more is no uptime.
+// maxUptime is a thousand years in seconds; a larger number is not an uptime.
 const maxUptime = 1000 * 365 * 86400
 
 func submatch(re *regexp.Regexp, text string) string {
@@ -234,7 +233,7 @@ func parseAgents(text string) (agents []Agent, known bool) {
 	return agents, true
 }
 
-// AgentsOf gives the agents that a JVM was started with, by its arguments.
+// AgentsOf returns the agents that a JVM was started with, according to its arguments.
 func AgentsOf(args []string) (agents []Agent) {
 	for _, arg := range args {
 		kind, rest, _ := strings.Cut(arg, ":")

@@ -1,8 +1,8 @@
 // Package jcmd reads what HotSpot's diagnostic commands print.
 //
 // The texts are meant for people and differ between releases: those of JDK 11, 17, 21 and 25 are known, each with a
-// recording under testdata. They come from the target and are not trusted: what has an unknown form is an error that
-// quotes it, never a number of zero.
+// recording under testdata. They come from the target and are not trusted: an unknown form is an error that quotes
+// the text, never a zero.
 package jcmd
 
 import (
@@ -37,7 +37,7 @@ type Frame struct {
 	Source string // Thread.java:509, "Native Method" or "Unknown Source"
 }
 
-// String gives "Work.main(Work.java:19)".
+// String returns "Work.main(Work.java:19)".
 func (f Frame) String() string { return f.Method + "(" + f.Source + ")" }
 
 // Lock is a monitor or synchronizer of a thread.
@@ -60,7 +60,7 @@ const (
 	Parking    LockUse = "parking to wait for"          // LockSupport.park, with the blocker
 )
 
-// Deadlock is a cycle of threads, each of which waits for the next one's lock.
+// Deadlock is a cycle of threads, each waiting for the next one's lock.
 type Deadlock struct{ Waits []Wait }
 
 // Wait is one thread of a deadlock.
@@ -133,7 +133,7 @@ func (d *Dump) has(id int) bool {
 //
 //	"main" #3 [30716] prio=5 os_prio=0 cpu=45.27ms elapsed=4.26s allocated=762K defined_classes=47 tid=0x00007f nid=30716 …
 //
-// A name may hold anything, quotes too; nothing behind it does.
+// A name may hold anything, even quotes; the fields after it do not.
 func parseThread(line string) (Thread, error) {
 	end := strings.LastIndexByte(line, '"')
 	if end == 0 {

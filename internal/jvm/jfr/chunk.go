@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// eventKinds are the profiles of a file, in the order in which they are given.
+// eventKinds are the profiles of a file, in the order in which Read returns them.
 var eventKinds = [...]stacks.Event{stacks.CPU, stacks.Wall, stacks.Lock, stacks.Alloc}
 
 const (
@@ -36,7 +36,7 @@ const (
 	maxValue  = 1 << 53   // of a count, nanoseconds or bytes in one event: beyond, it is damage
 )
 
-// What the wanted fields of events are called, at their slots.
+// The slots of the wanted fields of events.
 const (
 	slotTime = iota
 	slotThread
@@ -48,7 +48,7 @@ const (
 	slotSize
 )
 
-// source is how one type of event gives samples.
+// source says how one type of event yields samples.
 type source struct {
 	kind   int
 	fields []string // by slot
@@ -69,7 +69,7 @@ var sources = map[string]source{
 		"allocationSize")},
 }
 
-// fields gives the names by slot; every event has a time and a stack.
+// fields returns the names by slot; every event has a time and a stack.
 func fields(thread, state, class, length, value string) []string {
 	return []string{
 		slotTime: "startTime", slotThread: thread, slotStack: "stackTrace", slotState: state, slotClass: class,
@@ -96,7 +96,7 @@ type chunk struct {
 	waiting []waiting
 	loaded  int64
 
-	// of the event that is read: where the next begins, 0 before that is known, and what it gives samples of
+	// of the event being read: where the next one begins, 0 before that is known, and what it yields samples of
 	next   int64
 	source *source
 }
@@ -137,8 +137,8 @@ func (ck *chunk) plan() error {
 	return nil
 }
 
-// events reads all events of the chunk. What one holds may be damaged, or more than perfdoctor can read: that costs its
-// samples, and the next begins where its size says.
+// events reads all events of the chunk. An event that is damaged, or holds more than perfdoctor can read, costs its
+// samples; the next one begins where its size says.
 func (ck *chunk) events(c *cursor) error {
 	for {
 		err := firewall.Run("an event of the profiler's recording", func() error { return ck.eventsFrom(c) })
@@ -178,7 +178,7 @@ func (ck *chunk) eventsFrom(c *cursor) error {
 	return c.err
 }
 
-// event takes what matters of an event; false if it is damaged.
+// event takes what matters of an event; it returns false if the event is damaged.
 func (ck *chunk) event(c *cursor, kind uint64, v *values) bool {
 	switch whole := func() bool { return c.err == nil && c.offset() <= c.end }; {
 	case ck.source != nil:
@@ -196,7 +196,7 @@ func (ck *chunk) event(c *cursor, kind uint64, v *values) bool {
 	return true
 }
 
-// lose gives up the event that is read.
+// lose gives up the event being read.
 func (ck *chunk) lose(c *cursor) {
 	if ck.source != nil {
 		ck.lost[ck.source.kind]++
@@ -204,7 +204,8 @@ func (ck *chunk) lose(c *cursor) {
 	c.restart(ck.next)
 }
 
-// set keeps a setting. The first of a name stands: those of the recording come before those of other events.
+// set keeps a setting. The first value of a name stands: the settings of the recording come before those of other
+// events.
 func (ck *chunk) set(name, value string) {
 	if _, ok := ck.settings[name]; !ok && slices.Contains(settingNames, name) {
 		ck.settings[name] = value
@@ -214,7 +215,7 @@ func (ck *chunk) set(name, value string) {
 // settingNames are the settings that matter (Recording::writeSettings, src/flightRecorder.cpp).
 var settingNames = []string{"version", "engine", "event", "interval", "wall", "nobatch", "alloc", "lock"}
 
-// add counts one event; false if a number of it is out of range.
+// add counts one event; it returns false if one of its numbers is out of range.
 func (ck *chunk) add(s *source, v *values) bool {
 	n := &v.number
 	if n[slotLength] > math.MaxInt64 || n[slotValue] > maxValue || n[slotSize] > maxValue {
@@ -226,7 +227,7 @@ func (ck *chunk) add(s *source, v *values) bool {
 	}
 	switch s.kind {
 	case kindCPU:
-		in.state = 0 // what perf_events or a timer sampled was running
+		in.state = 0 // a thread sampled by perf_events or a timer was running
 		ck.count(in, n[slotTime], 1, 1)
 	case kindWall:
 		ck.batch(in, n[slotTime], n[slotLength], int64(n[slotValue]))
@@ -271,7 +272,7 @@ func (ck *chunk) count(in sampleKey, ticks uint64, count, value int64) {
 	ck.countIn(in, ck.bucket(ticks), count, value)
 }
 
-// countIn counts in a time bucket. Samples wait until there is a batch of them, see [chunk.flush].
+// countIn counts samples in a time bucket. They wait until there is a batch of them, see [chunk.flush].
 func (ck *chunk) countIn(in sampleKey, bucket int32, count, value int64) {
 	in.bucket = bucket
 	ck.waiting = append(ck.waiting, waiting{rawSample: rawSample{in, count, value}, hash: ck.index.hash(&in)})
@@ -289,15 +290,16 @@ type waiting struct {
 	guess int32
 }
 
-// flush counts what waits. Of a large file each sample is at another place in memory, which takes the CPU longer to
-// load than all the rest; so it is made to load those of a batch at once, before they are needed one after the other.
+// flush counts the waiting samples. In a large file each sample is at another place in memory, and loading it takes
+// the CPU longer than all the rest. So flush makes the CPU load the samples of a batch at once, before they are
+// needed one after the other.
 func (ck *chunk) flush() {
 	for i := range ck.waiting {
 		ck.waiting[i].guess = ck.index.guess(ck.waiting[i].hash)
 	}
 	for i := range ck.waiting {
 		if at := int(ck.waiting[i].guess); at < len(ck.samples) {
-			ck.loaded += ck.samples[at].count // which nobody reads: it is there so that the load is made
+			ck.loaded += ck.samples[at].count // nobody reads it: it only makes the CPU load the sample
 		}
 	}
 	for i := range ck.waiting {
@@ -323,8 +325,9 @@ func (ck *chunk) keep(w *waiting) {
 	}
 }
 
-// bucket gives the number of the time bucket of a moment, counted from the beginning of the file. Clocks are read side
-// by side, so an event may be a moment before its chunk or after it: it counts as the first or last then.
+// bucket returns the number of the time bucket of a moment, counted from the beginning of the file. Threads read the
+// clock side by side, so an event may be a moment before its chunk or after it: it then counts in the first or last
+// bucket.
 func (ck *chunk) bucket(ticks uint64) int32 {
 	var ns int64
 	if ticks > ck.header.ticks {
@@ -338,7 +341,7 @@ func (ck *chunk) bucket(ticks uint64) int32 {
 	return int32(min(since/int64(ck.options.Bucket), math.MaxInt32))
 }
 
-// number reads a setting that is a number: in nanoseconds or bytes.
+// number reads a numeric setting, in nanoseconds or bytes.
 func (rd *reader) number(name string, unset int64) (int64, error) {
 	text := rd.settings[name]
 	if text == "" {
@@ -354,7 +357,7 @@ func (rd *reader) number(name string, unset int64) (int64, error) {
 	return n, nil
 }
 
-// taken tells whether the profiler was told to take a profile of the event.
+// taken reports whether the profiler was told to take a profile of the event.
 func (rd *reader) taken(e stacks.Event) bool {
 	switch e {
 	case stacks.CPU:
@@ -368,13 +371,13 @@ func (rd *reader) taken(e stacks.Event) bool {
 	}
 }
 
-// onlyWall tells whether event=wall was given, without a CPU profile beside it; its interval is then the only one.
+// onlyWall reports whether event=wall was given, without a CPU profile beside it; its interval is then the only one.
 func (rd *reader) onlyWall() bool { return rd.settings["event"] == "wall" }
 
 // cpuEvents are the events whose samples are time on a CPU. Any other is a counter of the hardware or a method.
 var cpuEvents = []string{"cpu", "cpu-clock", "task-clock", "ctimer", "itimer"}
 
-// interval gives the sampling interval of an event, with async-profiler's defaults for what was not set.
+// interval returns the sampling interval of an event, with async-profiler's defaults for what was not set.
 func (rd *reader) interval(e stacks.Event) (int64, error) {
 	switch e {
 	case stacks.CPU:
@@ -454,7 +457,7 @@ func (ck *chunk) buildOne(p *pools, kind int, b *stacks.Builder, scale int64) er
 	return nil
 }
 
-// thread gives a thread with its id on the host.
+// thread returns a thread with its id on the host.
 func (rd *reader) thread(t stacks.Thread) stacks.Thread {
 	if rd.options.ThreadID != nil && t.ID != 0 {
 		t.ID = rd.options.ThreadID(t.ID)

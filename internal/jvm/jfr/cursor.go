@@ -7,14 +7,15 @@ import (
 	"io"
 )
 
-// window is how much of the file is in memory, and so the bound of one string. async-profiler cuts its strings at 8 KiB
+// window is how much of the file is in memory, and so it bounds one string. async-profiler cuts its strings at 8 KiB
 // (MAX_STRING_LENGTH, src/flightRecorder.cpp).
 const window = 256 << 10
 
-// errShort is a number, string or event that goes on behind the end of what holds it.
+// errShort says that a number, string or event extends beyond the end of what holds it.
 var errShort = errors.New("the file is truncated or damaged")
 
-// A cursor reads the part of a file up to end through a window. Its first error stays, and every number after it is 0.
+// A cursor reads the part of a file up to end through a window. It keeps its first error, and every number after that
+// is 0.
 type cursor struct {
 	r    io.ReaderAt
 	buf  []byte // what is in memory, and not yet read from pos on
@@ -39,7 +40,7 @@ func (c *cursor) fail(err error) {
 	c.buf, c.pos = c.buf[:0], 0
 }
 
-// restart goes on at an offset before or after this one, whatever the error was.
+// restart continues at an offset before or after this one, and clears the error.
 func (c *cursor) restart(to int64) {
 	if c.err != nil {
 		c.buf, c.err = c.kept, nil
@@ -51,7 +52,7 @@ func (c *cursor) restart(to int64) {
 	c.buf, c.pos, c.base = c.buf[:0], 0, to
 }
 
-// fill brings n bytes into memory, at most window, or all that there are before the end.
+// fill loads n bytes into memory, at most window, or fewer if the end comes first.
 func (c *cursor) fill(n int) {
 	if len(c.buf)-c.pos >= n || c.err != nil || c.base+int64(len(c.buf)) >= c.last {
 		return
@@ -67,7 +68,7 @@ func (c *cursor) fill(n int) {
 	}
 }
 
-// seek goes on at an offset that is not before this one.
+// seek continues at an offset that is not before this one.
 func (c *cursor) seek(to int64) {
 	switch {
 	case to < c.offset() || to > c.end:
@@ -101,7 +102,7 @@ func (c *cursor) number() uint64 {
 	return 0
 }
 
-// count reads the number of things of at least a byte each that follow.
+// count reads how many items follow, of at least a byte each.
 func (c *cursor) count() int {
 	n := c.number()
 	if left := c.end - c.offset(); left < 0 || n > uint64(left) {
@@ -111,7 +112,7 @@ func (c *cursor) count() int {
 	return int(n)
 }
 
-// bytes gives the next n bytes, good until the next read.
+// bytes returns the next n bytes, valid until the next read.
 func (c *cursor) bytes(n int) []byte {
 	c.fill(n)
 	if n > len(c.buf)-c.pos {
@@ -146,8 +147,8 @@ const (
 	stringLatin1
 )
 
-// text reads a string when keep is set, and else passes over it. async-profiler writes every string where it is used:
-// one in the string pool is left empty.
+// text reads a string if keep is set, and else skips it. async-profiler writes every string where it is used: one in
+// the string pool is left empty.
 func (c *cursor) text(keep bool) string {
 	switch encoding := c.byte(); encoding {
 	case stringNull, stringEmpty:

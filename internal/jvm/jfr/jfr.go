@@ -1,13 +1,13 @@
 // Package jfr reads the recording that async-profiler makes of a JVM, in the format of JDK Flight Recorder, into
 // profiles.
 //
-// It has a reader of its own because the file comes from the diagnosed process. No size in it is believed, and memory
-// is bounded whatever it says: only a window of the file is in memory, and of its constants only what samples use.
-// github.com/grafana/jfr-parser v0.9.3 wants the file and all its constants in memory (219 MB for one of 98 MB, where
-// this reader takes 71) and panics on one with a damaged size.
+// The package has a reader of its own because the file comes from the diagnosed process. It believes no size in the
+// file, and bounds its memory whatever the file says: it holds only a window of the file, and only the constants that
+// samples use. github.com/grafana/jfr-parser v0.9.3 needs the file and all its constants in memory (219 MB for a file
+// of 98 MB, where this reader takes 71) and panics on a file with a damaged size.
 //
-// The layout of every event and constant is taken from the description in the file itself (jdk.jfr.internal.consumer
-// has no other document), the meaning of the values from async-profiler 4.6, src/flightRecorder.cpp.
+// The layout of every event and constant comes from the description in the file itself (jdk.jfr.internal.consumer has
+// no other document), and the meaning of the values from async-profiler 4.6, src/flightRecorder.cpp.
 package jfr
 
 import (
@@ -32,19 +32,19 @@ const maxSize = 2 << 30
 type Options struct {
 	// Bucket is the length of the time buckets of [stacks.Sample].At; 0 is one second.
 	Bucket time.Duration
-	// ThreadID gives the thread id on the host for one in the target's own pid namespace, 0 if it is not known.
-	// Nil is for a target in the host's own.
+	// ThreadID maps a thread id in the target's own pid namespace to the one on the host, 0 if it is not known. It is
+	// nil for a target in the host's own namespace.
 	ThreadID func(nstid int) int
 }
 
-// Read gives a profile of each event that the profiler was told to take, be it without samples, in the order cpu, wall,
-// lock, alloc. Values are scaled: a CPU or wall-clock sample is an interval, an allocation sample the bytes that it
-// stands for, and a wait at least the interval of the lock profile, because shorter ones are sampled in proportion to
-// their length (updateCounter, src/engine.h).
+// Read returns a profile of each event that the profiler was told to take, even one without samples, in the order
+// cpu, wall, lock, alloc. Values are scaled: a CPU or wall-clock sample counts as an interval, an allocation sample
+// as the bytes that it stands for, and a wait as at least the interval of the lock profile, because shorter waits are
+// sampled in proportion to their length (updateCounter, src/engine.h).
 //
-// A file without its end, as of a profiler that still runs or was killed, is an error: the names of its methods are
-// missing. A damaged event costs its samples, which are among the lost ones. With a [firewall.Fault] there are profiles
-// too when it cost nothing else.
+// A file without its end, from a profiler that still runs or was killed, is an error: it lacks the names of its
+// methods. A damaged event costs its samples, which count as lost. If a [firewall.Fault] cost nothing else, Read
+// returns profiles with it.
 func Read(r io.ReaderAt, size int64, o Options) ([]*stacks.Profile, error) {
 	if o.Bucket <= 0 {
 		o.Bucket = time.Second
@@ -127,8 +127,8 @@ const (
 	eventPool     = 1
 )
 
-// chunk reads a chunk and gives where the next begins: first all events, so that of the constants only what they
-// use need be kept, and then the constants.
+// chunk reads a chunk and returns where the next one begins. It reads all events first and then the constants, so
+// that it need only keep the constants that the events use.
 func (rd *reader) chunk(r io.ReaderAt, at, size int64) (next int64, err error) {
 	h, err := readHeader(newCursor(r, at, size))
 	if err != nil {
@@ -162,7 +162,7 @@ func (rd *reader) chunk(r io.ReaderAt, at, size int64) (next int64, err error) {
 	return end, ck.build(pool)
 }
 
-// profiles ends the reading.
+// profiles ends the reading and returns the profiles.
 func (rd *reader) profiles() ([]*stacks.Profile, error) {
 	version, engine := rd.settings["version"], rd.settings["engine"]
 	if version == "" || engine == "" {

@@ -79,7 +79,7 @@ func (m *metadataReader) string() string {
 	return m.strings[i]
 }
 
-// element reads a node of the tree: root, metadata, class, field; annotations and settings are passed over.
+// element reads a node of the tree: root, metadata, class, field; annotations and settings are skipped.
 func (m *metadataReader) element(depth int, parent *class) {
 	if m.elements++; m.elements > maxElements || depth > maxNesting {
 		m.c.fail(errors.New("the description of the types is too large"))
@@ -121,7 +121,7 @@ func (m *metadataReader) id(text string) uint64 {
 // An op reads one field.
 type op struct {
 	kind opKind
-	slot int  // where its value goes, -1 to pass over it
+	slot int  // where its value goes, -1 to skip it
 	sub  []op // of a struct or of the elements of an array
 }
 
@@ -142,8 +142,8 @@ var primitives = map[string]opKind{
 	"float": opFloat, "double": opDouble, "java.lang.String": opText,
 }
 
-// plan gives how to read a value of a class; the fields in want get their position there as slot. That a class lacks
-// one is no error: its value is then zero.
+// plan returns the ops that read a value of a class; each field in want gets its position there as its slot. A field
+// that the class lacks is no error: its value is then zero.
 func (cs *classes) plan(id uint64, want ...string) ([]op, error) {
 	ops, err := cs.plain(id, 0)
 	if err != nil {
@@ -160,7 +160,7 @@ func (cs *classes) plan(id uint64, want ...string) ([]op, error) {
 	return ops, nil
 }
 
-// plain gives how to pass over a value of a class: one op for each field.
+// plain returns the ops that skip a value of a class, one for each field.
 func (cs *classes) plain(id uint64, depth int) ([]op, error) {
 	if ops, ok := cs.plans[id]; ok && ops != nil {
 		return ops, nil
@@ -197,7 +197,7 @@ func (cs *classes) plain(id uint64, depth int) ([]op, error) {
 	return ops, nil
 }
 
-// slots is how many fields of one class are wanted at most.
+// slots bounds the wanted fields of one class.
 const slots = 8
 
 // values are what the wanted fields of one event or constant hold.

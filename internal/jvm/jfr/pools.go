@@ -32,7 +32,8 @@ type rawFrame struct {
 	line         uint32
 }
 
-// recentFrame remembers where a frame is: stacks have most frames in common, and a map costs a third of the reading.
+// recentFrame remembers where a frame is: stacks share most of their frames, and a map takes a third of the reading
+// time.
 type recentFrame struct {
 	frame rawFrame
 	id    uint32
@@ -59,7 +60,7 @@ func (p *pools) read(c *cursor) error {
 	c.number() // type of the event, which is known
 	c.number() // start time
 	c.number() // duration
-	c.number() // where the one before begins: all are met on the way through the file
+	c.number() // where the previous one begins: all are met on the way through the file
 	c.byte()   // flags
 	for n := c.count(); n > 0 && c.err == nil; n-- {
 		id := c.number()
@@ -168,7 +169,7 @@ func threadOf(v *values) stacks.Thread {
 	return t
 }
 
-// framePlan gives how to read one frame of a stack.
+// framePlan returns the ops that read one frame of a stack.
 func (p *pools) framePlan(stack []op) ([]op, error) {
 	id, ok := p.types.id("jdk.types.StackFrame")
 	if !ok {
@@ -182,7 +183,7 @@ func (p *pools) framePlan(stack []op) ([]op, error) {
 	return p.types.plan(id, "method", "lineNumber", "type")
 }
 
-// readStack reads a stack, and keeps it when a sample has it.
+// readStack reads a stack, and keeps it if a sample uses it.
 func (p *pools) readStack(c *cursor, key uint64, ops, frame []op) error {
 	_, used := p.stacks[key]
 	var v values
@@ -236,14 +237,14 @@ func (p *pools) frameID(f rawFrame) uint32 {
 	return id
 }
 
-// overflowed tells the stack that async-profiler gives to samples whose own is beyond its memory limit
-// (CallTraceStorage::clear in src/callTraceStorage.cpp).
+// overflowed reports whether the stack is the one that async-profiler uses for samples whose own is beyond its memory
+// limit (CallTraceStorage::clear in src/callTraceStorage.cpp).
 func (p *pools) overflowed(id uint64) bool {
 	stack := p.stacks[id]
 	return len(stack) == 1 && p.symbols[p.methods[p.rawFrames[stack[0]].method].name] == "storage_overflow"
 }
 
-// frame gives a frame its names. The class of a native frame is its library.
+// frame resolves the names of a frame. The class of a native frame is its library.
 func (p *pools) frame(raw rawFrame) stacks.Frame {
 	m := p.methods[raw.method]
 	owner, name := p.symbols[p.classes[m.class]], p.symbols[m.name]

@@ -1,5 +1,5 @@
-// Package perfmap holds where the code lies that a virtual machine compiled at run time, in the form that perf reads,
-// and the agent that makes HotSpot write it.
+// Package perfmap maps addresses to the code that a virtual machine compiled at run time, in the form that perf
+// reads. It also holds the agent that makes HotSpot write such a map.
 package perfmap
 
 import (
@@ -18,10 +18,11 @@ import (
 
 //go:generate agent/build.sh
 
-// Agent is a JVMTI agent for this architecture, a shared library without dependencies; agent/agent.c says what it does.
+// Agent returns a JVMTI agent for this architecture, a shared library without dependencies; agent/agent.c says what
+// it does.
 func Agent() []byte { return slices.Clone(agent) }
 
-// AgentID names this very agent: the beginning of its checksum.
+// AgentID identifies this very agent by the beginning of its checksum.
 func AgentID() string {
 	sum := sha256.Sum256(agent)
 	return hex.EncodeToString(sum[:4])
@@ -30,25 +31,25 @@ func AgentID() string {
 // Entry is a range of addresses and what lies there.
 type Entry struct {
 	Start, Size uint64 // bytes
-	// Name is java.lang.String.concat, or Interpreter, or for code into which methods were inlined the whole chain with
-	// the outermost method first, a.B.outer->a.C.inner, as stackcollapse-perf.pl takes it apart.
+	// Name is java.lang.String.concat, or Interpreter. Code with inlined methods has the whole chain, the outermost
+	// method first, a.B.outer->a.C.inner, as stackcollapse-perf.pl splits it.
 	Name string
 }
 
 // End is the first address after the entry.
 func (e Entry) End() uint64 { return e.Start + e.Size }
 
-// Frames are the methods of the entry, the innermost first.
+// Frames returns the methods of the entry, the innermost first.
 func (e Entry) Frames() []string {
 	frames := strings.Split(e.Name, "->")
 	slices.Reverse(frames)
 	return frames
 }
 
-// Map is what lies where, by ascending addresses, no two entries overlapping.
+// Map holds entries by ascending addresses; no two of them overlap.
 type Map struct{ Entries []Entry }
 
-// Find gives the entry that holds the address.
+// Find returns the entry that holds the address.
 func (m *Map) Find(address uint64) (Entry, bool) {
 	i, found := slices.BinarySearchFunc(m.Entries, address, func(e Entry, a uint64) int {
 		return cmp.Compare(e.Start, a)
@@ -78,16 +79,16 @@ func (m *Map) WriteTo(w io.Writer) (int64, error) {
 }
 
 const (
-	// maxEntries is the most that are read. A code cache of 240 MB, HotSpot's default, holds some 100,000 methods,
-	// which with those that were inlined are 500,000 lines; while they are sorted an entry takes 100 bytes.
+	// maxEntries bounds the entries read. A code cache of 240 MB, HotSpot's default, holds some 100,000 methods, or
+	// 500,000 lines with the inlined ones; during the sort an entry takes 100 bytes.
 	maxEntries = 600_000
-	// maxLine bounds a line: a chain of inlined methods is the longest, 15 (MaxInlineLevel) of some hundred bytes.
+	// maxLine bounds a line: the longest is a chain of inlined methods, 15 (MaxInlineLevel) of some hundred bytes.
 	maxLine = 64 << 10
 )
 
 // Parse reads a map. It comes from the target and is not trusted: names lose what could act on a terminal or break a
-// line, and a line that does not parse is an error with its number, and nothing of its text: by a link the file may be
-// one that only perfdoctor can read. Where entries overlap the inner one, which begins later, is kept whole and the
+// line. A line that does not parse is an error with its number but without its text: the file may be a link to one
+// that only perfdoctor can read. Where entries overlap, the inner one, which begins later, is kept whole and the
 // outer one is cut; of two at the same place the smaller is the inner one.
 func Parse(r io.Reader) (*Map, error) {
 	var all []Entry
@@ -111,7 +112,7 @@ func Parse(r io.Reader) (*Map, error) {
 	return &Map{flatten(all)}, nil
 }
 
-// Of makes a map of entries with a size, whose names are not trusted and whose places may overlap: see [Parse].
+// Of makes a map of entries with a size. Their names are not trusted and they may overlap: see [Parse].
 func Of(entries []Entry) *Map {
 	all := slices.Clone(entries)
 	for i := range all {
@@ -149,7 +150,7 @@ func parseHex(b []byte) (uint64, error) {
 	return n, nil
 }
 
-// cleanName brings the names of Compiler.perfmap into the form of ours. It writes a method as HotSpot's
+// cleanName brings a name of Compiler.perfmap into our form. That command writes a method as HotSpot's
 // Method::external_name does: "int java.lang.String.indexOf(java.lang.String, int)".
 func cleanName(name string) string {
 	if before, _, ok := strings.Cut(name, "("); ok {
@@ -161,7 +162,7 @@ func cleanName(name string) string {
 	return printable(name)
 }
 
-// printable takes out what could act on a terminal or break a line.
+// printable removes what could act on a terminal or break a line.
 func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
@@ -178,7 +179,7 @@ func flatten(all []Entry) []Entry {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.Size, a.Size))
 	})
 	flat := make([]Entry, 0, len(all))
-	var open []Entry // those that reach beyond the point that flat has come to, the innermost last
+	var open []Entry // entries that reach beyond the end of flat, the innermost last
 	at := uint64(0)
 	emit := func(e Entry, to uint64) {
 		if to > at {

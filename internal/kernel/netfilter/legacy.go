@@ -23,7 +23,7 @@ type legacy struct {
 	header int
 }
 
-var errNoTables = errors.New("no tables") // kept apart from failures: most hosts have none
+var errNoTables = errors.New("no tables") // not a failure: most hosts have none
 
 func families() []legacy {
 	return []legacy{
@@ -43,8 +43,8 @@ const (
 	maxTableSize = 40 << 20
 )
 
-// addLegacy reads all tables that are listed for this namespace. Tables that are not listed are not asked for: that
-// would make the kernel create them and load their module (net/netfilter/x_tables.c, xt_request_find_table_lock).
+// addLegacy reads all tables that are listed for this namespace. It does not ask for other tables: that would make
+// the kernel create them and load their module (net/netfilter/x_tables.c, xt_request_find_table_lock).
 func (s *Summary) addLegacy() {
 	for _, l := range families() {
 		names, err := l.tables()
@@ -145,8 +145,8 @@ func parseInfo(b []byte) (tableInfo, error) {
 	return info, nil
 }
 
-// parse walks the entries of a table: counts them by hook and their NAT targets, and takes off the ones that iptables
-// itself puts in: a policy for each hook, and an ERROR and a RETURN for each user chain, and a last ERROR.
+// parse walks the entries of a table. It counts them by hook, counts their NAT targets, and subtracts the entries
+// that iptables itself adds: a policy for each hook, an ERROR and a RETURN for each user chain, and a last ERROR.
 func (l legacy) parse(b []byte, info tableInfo, table *LegacyTable, s *Summary) error {
 	errorTargets := 0
 	for at := 0; at < len(b); {
@@ -179,7 +179,7 @@ func (l legacy) parse(b []byte, info tableInfo, table *LegacyTable, s *Summary) 
 	return nil
 }
 
-// countHooks counts an entry for each hook whose chain, from the first entry to the policy, it lies in.
+// countHooks counts an entry for each hook whose chain, from the first entry to the policy, contains it.
 func (t *LegacyTable) countHooks(info tableInfo, offset uint32) {
 	for hook := range info.first {
 		if info.valid>>hook&1 == 1 && offset >= info.first[hook] && offset <= info.policy[hook] {

@@ -1,8 +1,9 @@
-// Package netfilter finds whether a network namespace translates addresses and how many rules a packet walks there.
+// Package netfilter finds out whether a network namespace translates addresses, and how many rules a packet walks
+// there.
 //
 // It reads nf_tables by netlink dumps and the legacy tables by getsockopt, changes nothing, and asks for nothing that
-// would make the kernel load a module. 20,000 rules cost 17 ms of CPU and 49 kB (amd64); parsing them into objects with
-// github.com/google/nftables 137 ms and 27 MB, which is why this package has its own parser.
+// would make the kernel load a module. 20,000 rules cost 17 ms of CPU and 49 kB (amd64). Parsing them into objects
+// with github.com/google/nftables costs 137 ms and 27 MB, which is why this package has its own parser.
 package netfilter
 
 import (
@@ -20,29 +21,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The two ways in which nothing can be read. Both come wrapped with the way out.
+// The two reasons why nothing can be read. Both come wrapped with the remedy.
 var (
-	// ErrPermission: the user namespace that owns the network namespace gives no CAP_NET_ADMIN.
+	// ErrPermission: the user namespace that owns the network namespace grants no CAP_NET_ADMIN.
 	ErrPermission = errors.New("no permission to read packet filter rules")
-	// ErrUnsupported: the kernel answers that it has no nf_tables, or it cannot be told without loading a module.
+	// ErrUnsupported: the kernel answers that it has no nf_tables, or finding out would load a module.
 	ErrUnsupported = errors.New("nf_tables is not available")
 )
 
 const (
-	// maxRules bounds a reading: ten times the largest rule set worth measuring costs some 0.2 s.
+	// maxRules bounds a reading: it is ten times the largest rule set worth measuring, and costs some 0.2 s.
 	maxRules = 200_000
 	// receiveTimeout bounds one wait; the kernel answers a dump at once, or not at all.
 	receiveTimeout = 500 * time.Millisecond
 	// receiveBuffer is the most a dump puts into one datagram (net/netlink/af_netlink.c, netlink_dump: 32 KiB).
 	receiveBuffer = 32 << 10
-	// maxTries bounds repeating a dump that a change of the rules cut short (NLM_F_DUMP_INTR).
+	// maxTries bounds the repeats of a dump that a change of the rules cut short (NLM_F_DUMP_INTR).
 	maxTries = 3
 )
 
-// Read summarises the rules of the calling thread's network namespace; a caller that has entered another one must have
-// locked its goroutine to the thread. Legacy tables are read as well where there are any. When nf_tables cannot be read
-// (ErrPermission, ErrUnsupported, ctx) the summary still holds the legacy tables, and Notes what is missing. A deadline
-// of ctx that passes among the rules is no error: the summary is Truncated.
+// Read summarises the rules of the calling thread's network namespace; a caller that has entered another one must
+// have locked its goroutine to the thread. Legacy tables are read as well where there are any. When nf_tables cannot
+// be read (ErrPermission, ErrUnsupported, ctx), the summary still holds the legacy tables, and Notes says what is
+// missing. If the deadline of ctx passes while the rules are read, that is no error: the summary is Truncated.
 func Read(ctx context.Context) (Summary, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -55,8 +56,8 @@ func Read(ctx context.Context) (Summary, error) {
 	return s, err
 }
 
-// readTables repeats the dump when the rules changed meanwhile, and then takes the last one with Changed set. One that
-// had no time for all rules is not repeated.
+// readTables repeats the dump if the rules changed meanwhile, and in the end takes the last one with Changed set. It
+// does not repeat a dump that had no time for all rules.
 func readTables(ctx context.Context) (*ruleset, error) {
 	present, err := hasTables()
 	if err != nil || !present {
@@ -76,9 +77,9 @@ func readTables(ctx context.Context) (*ruleset, error) {
 	return r, nil
 }
 
-// hasTables finds out whether nf_tables is in the kernel, since asking one without it would make it load the module:
-// socket(2) asks for net-pf-16-proto-12, and a message for nfnetlink-subsys-10 (net/netfilter/nfnetlink.c).
-// A kernel without modules cannot load any. Modules that are built in are not in /proc/modules, but in kallsyms.
+// hasTables finds out whether nf_tables is in the kernel, since asking a kernel without it would make it load the
+// module: socket(2) asks for net-pf-16-proto-12, and a message for nfnetlink-subsys-10 (net/netfilter/nfnetlink.c). A
+// kernel without modules cannot load any. Built-in modules are not in /proc/modules, but in kallsyms.
 func hasTables() (bool, error) {
 	modules, err := os.ReadFile("/proc/modules")
 	if errors.Is(err, os.ErrNotExist) {
@@ -171,7 +172,7 @@ func (d *dumper) dump(ctx context.Context, request byte, take func(message) erro
 	}
 	for {
 		if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) && d.r.summary.Rules > 0 {
-			d.r.summary.Truncated = true // what was read so far is a bound, and on a busy host better than nothing
+			d.r.summary.Truncated = true // what was read so far is a lower bound: on a busy host better than nothing
 			return nil
 		} else if err != nil {
 			return err
@@ -210,7 +211,7 @@ func (d *dumper) request(kind byte) []byte {
 	return b
 }
 
-// takeAll goes through one datagram. done is the end of the dump.
+// takeAll handles the messages of one datagram. done says that the dump has ended.
 func (d *dumper) takeAll(b []byte, take func(message) error) (done bool, err error) {
 	for len(b) > 0 {
 		var m message

@@ -23,7 +23,7 @@ type message struct {
 // genHeader is struct nfgenmsg: family, version, resource id (include/uapi/linux/netfilter/nfnetlink.h).
 const genHeader = 4
 
-// nextMessage splits the first message off a datagram of several.
+// nextMessage splits the first message off a datagram.
 func nextMessage(b []byte) (m message, rest []byte, err error) {
 	if len(b) < unix.NLMSG_HDRLEN {
 		return message{}, nil, errShort
@@ -51,7 +51,7 @@ func nextMessage(b []byte) (m message, rest []byte, err error) {
 
 func align(n int) int { return (n + 3) &^ 3 } // NLMSG_ALIGNTO and NLA_ALIGNTO are both 4
 
-// nestedMask takes NLA_F_NESTED and NLA_F_NET_BYTEORDER off an attribute's type (include/uapi/linux/netlink.h).
+// nestedMask removes NLA_F_NESTED and NLA_F_NET_BYTEORDER from an attribute's type (include/uapi/linux/netlink.h).
 const nestedMask = 1<<14 - 1
 
 // attributes calls f for each attribute; values are not copied.
@@ -80,7 +80,7 @@ func bigUint32(b []byte) (uint32, error) {
 	return binary.BigEndian.Uint32(b), nil
 }
 
-// text takes the closing zero off a string.
+// text removes the terminating zero from a string.
 func text(b []byte) []byte {
 	before, _, _ := bytes.Cut(b, []byte{0})
 	return before
@@ -92,7 +92,7 @@ type chainID struct {
 	table, name string
 }
 
-// chain is what is kept of one chain: its rules as numbers, and where they jump to.
+// chain is what perfdoctor keeps of one chain: numbers of rules, and where they jump to.
 type chain struct {
 	Chain
 	jumps []string
@@ -153,7 +153,7 @@ func parseHook(b []byte) (hook uint32, priority int32, err error) {
 	return hook, priority, err
 }
 
-// addRule takes in an NFT_MSG_NEWRULE. It is the hot path: 20,000 rules are walked without an allocation each.
+// addRule takes in an NFT_MSG_NEWRULE. It is the hot path: it walks 20,000 rules without an allocation for each.
 func (r *ruleset) addRule(m message) error {
 	var table, name, expressions []byte
 	err := attributes(m.body, func(typ uint16, value []byte) error {
@@ -230,8 +230,8 @@ func (r *ruleset) addNAT(data []byte) error {
 	})
 }
 
-// addLookup counts set lookups, and of these the ones into a map of verdicts (destination register 0,
-// NFT_REG_VERDICT), whose jumps are in the map's elements and are not followed.
+// addLookup counts set lookups, and separately those into a map of verdicts (destination register 0,
+// NFT_REG_VERDICT). The jumps of such a map are in its elements and are not followed.
 func (r *ruleset) addLookup(data []byte) error {
 	r.summary.Lookups++
 	return attribute(data, unix.NFTA_LOOKUP_DREG, func(value []byte) error {

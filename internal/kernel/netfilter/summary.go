@@ -21,13 +21,13 @@ type Chain struct {
 
 // Hook is what a packet meets at one hook of its path, in all base chains there.
 //
-// Packet and Connection are rules of the base chains themselves: a packet that no rule takes walks them all. Jumped
+// Packet and Connection are rules of the base chains themselves: a packet that matches no rule walks them all. Jumped
 // rules are in chains reached from there by static jumps, each chain counted once. They are an approximation: jumps
 // need not be taken, a chain may be entered twice, a verdict ends a walk early, and verdict maps are not followed.
 type Hook struct {
 	// Packet rules are walked for each packet.
 	Packet int
-	// Connection rules are of nat chains, which only the first packet of a connection walks
+	// Connection rules are in nat chains, which only the first packet of a connection walks
 	// (net/netfilter/nf_nat_core.c).
 	Connection int
 	// PacketJumped and ConnectionJumped are the rules within reach by jumps.
@@ -38,26 +38,27 @@ type Hook struct {
 type LegacyTable struct {
 	// Family is "ip" or "ip6"; Name is "filter", "nat", "mangle", "raw" or "security".
 	Family, Name string
-	// Entries is the kernel's count: rules, one policy a hook, two for each user chain and one that ends the table.
+	// Entries is the kernel's count: rules, one policy per hook, two for each user chain, and one that ends the
+	// table.
 	Entries int
 	// Rules is Entries without those.
 	Rules int
-	// EntriesByHook is the number of entries from a hook's first to its policy: what a packet walks that takes no jump.
+	// EntriesByHook is the number of entries from a hook's first to its policy: what a packet without a jump walks.
 	EntriesByHook map[string]int
 }
 
-// Summary is what one network namespace holds of packet filter rules. Numbers count rules unless they say otherwise.
+// Summary describes the packet filter rules of one network namespace. Numbers count rules unless they say otherwise.
 type Summary struct {
-	// Present says that nf_tables is in the kernel. Without it there are no nftables rules for certain.
+	// Present says that nf_tables is in the kernel. Without it there are certainly no nftables rules.
 	Present bool
 	// Tables, Chains, Sets (maps too) and Rules are totals of nf_tables, all families.
 	Tables, Chains, Sets, Rules int
 	// NATRules translate addresses, in nf_tables and legacy tables; the next four are parts of it.
 	NATRules, Masquerade, SNAT, DNAT, Redirect int
-	// Lookups are rules' uses of a set; VerdictMaps the ones among them that jump by a map.
+	// Lookups are rules' uses of a set; VerdictMaps are those that jump by a map.
 	Lookups, VerdictMaps int
 	// IPv4 and IPv6 are keyed by "prerouting", "input", "forward", "output", "postrouting" and sum the chains of the
-	// family itself and of inet. Legacy tables are not in them.
+	// family itself and of inet. They leave out legacy tables.
 	IPv4, IPv6 map[string]Hook
 	// Base are the chains with a hook, of all families, the longest first.
 	Base []Chain
@@ -79,7 +80,7 @@ func add(a, b Hook) Hook {
 	}
 }
 
-// addNAT counts a target by the name iptables gives it. Others, such as "LOG" or "KUBE-MARK", are not NAT.
+// addNAT counts a target by its iptables name. Others, such as "LOG" or "KUBE-MARK", are not NAT.
 func (s *Summary) addNAT(target string) {
 	switch target {
 	case "MASQUERADE":
@@ -109,7 +110,7 @@ func newRuleset() *ruleset {
 	}
 }
 
-// finish works out what depends on all chains.
+// finish computes what depends on all chains.
 func (r *ruleset) finish() Summary {
 	s := &r.summary
 	s.Chains = len(r.chains)
@@ -147,7 +148,8 @@ func longer(a, b Chain) int {
 }
 
 // jumped sums the rules of all chains of the table within reach of a chain. The kernel refuses loops
-// (net/netfilter/nf_tables_api.c), but a listing torn by a change might show one, so visited chains end the walk.
+// (net/netfilter/nf_tables_api.c), but a listing torn by a change might show one, so the walk stops at visited
+// chains.
 func (r *ruleset) jumped(from chainID, visited map[string]bool) int {
 	sum := 0
 	pending := []string{from.name}

@@ -30,14 +30,15 @@ func (s Status) String() string {
 // Totals never go down, so a rate is the difference of two reads.
 type Count struct {
 	Event Event
-	// Group names the events that were on the counters together. Only counts of one group may be divided.
+	// Group names the events that were on the counters together. Only counts of one group may be divided by each
+	// other.
 	Group Group
 	// Value is scaled for the time the event shared its counter with others (multiplexing); ns for clocks.
 	Value float64
-	// Raw is what the counters saw themselves.
+	// Raw is what the counters themselves counted.
 	Raw uint64
-	// Enabled and Running are ns summed over threads or CPUs: time that should have been and that was counted.
-	// A thread off the CPU adds to neither.
+	// Enabled and Running are ns summed over threads or CPUs: the time that should have been counted, and the time
+	// that was. A thread off the CPU adds to neither.
 	Enabled, Running uint64
 	Status           Status
 	// UserOnly is set when only user mode could be counted (kernel.perf_event_paranoid 2 without CAP_PERFMON).
@@ -46,7 +47,8 @@ type Count struct {
 	Reason string
 }
 
-// RunningShare is the part of the time the event was on a counter, 0 to 1: below 1 the value is an extrapolation.
+// RunningShare returns the part of the time the event was on a counter, 0 to 1: below 1 the value is an
+// extrapolation.
 func (c Count) RunningShare() float64 {
 	if c.Enabled == 0 {
 		return 0
@@ -60,9 +62,9 @@ type tally struct {
 	value                 float64
 }
 
-// add takes in a new cumulative reading. Each interval is scaled by its own share, so that a thread that was
-// multiplexed only for a while is not extrapolated for the rest of its life, and totals never go down. While an
-// interval had no time on the counter nothing is taken, and the next one covers it too.
+// add takes a new cumulative reading. It scales each interval by its own share, so that a thread that was multiplexed
+// only for a while is not extrapolated for the rest of its life, and totals never go down. An interval without time
+// on the counter adds nothing, and the next one covers it too.
 func (t *tally) add(raw, enabled, running uint64) {
 	if running <= t.running || enabled < t.enabled || raw < t.raw {
 		return

@@ -35,7 +35,7 @@ const (
 	inheritThread = uint64(1) << 35 // perf_event_attr.inherit_thread, Linux 5.13; x/sys has no name for it
 )
 
-// kind is what perf_event_open needs to know of an event.
+// kind is what perf_event_open needs to know about an event.
 type kind struct {
 	event  Event
 	typ    uint32
@@ -49,7 +49,7 @@ type kind struct {
 // Group names events that are on the counters together.
 type Group string
 
-// The groups, ordered by worth. Software holds what /proc tells as well, only less exactly, so it can be left out.
+// The groups, ordered by worth. /proc also has what Software holds, only less exactly, so it can be left out.
 const (
 	Software Group = "software" // TaskClock or CPUClock, ContextSwitches, CPUMigrations, MinorFaults, MajorFaults
 	Core     Group = "core"     // Cycles, Instructions, Branches, BranchMisses
@@ -69,9 +69,8 @@ func hardware(event Event, config uint64) kind {
 }
 
 // groups returns the chosen groups, all when none is chosen. No hardware group is larger than four: a hyper-threaded
-// Intel core has four general counters.
-// Cycles and instructions come again in the later groups, since IPC and misses per instruction need one and the same
-// stretch of time above and below the line.
+// Intel core has four general counters. Cycles and instructions come again in the later groups, since the two counts
+// in IPC or misses per instruction must cover the same stretch of time.
 func groups(clock kind, only []Group) []group {
 	cycles := hardware(Cycles, unix.PERF_COUNT_HW_CPU_CYCLES)
 	instructions := hardware(Instructions, unix.PERF_COUNT_HW_INSTRUCTIONS)
@@ -119,7 +118,7 @@ func taskClock() kind {
 	return kind{event: TaskClock, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_TASK_CLOCK, clock: true}
 }
 
-// cpuClock takes the place of task-clock when a CPU is counted: per CPU both count wall time.
+// cpuClock replaces task-clock when a CPU is counted: per CPU both count wall time.
 func cpuClock() kind {
 	return kind{event: CPUClock, typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_CPU_CLOCK, clock: true}
 }

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plan is what can be counted here, found once on the calling thread (or the first CPU) so that one event the machine
-// lacks never takes others with it.
+// plan is what can be counted here. It is found once, on the calling thread (or the first CPU), so that an event that
+// the machine lacks never makes others fail.
 type plan struct {
 	groups    []plannedGroup
 	slots     []slot
 	bits      uint64 // perf_event_attr flag bits for every event
 	how       int    // flags of perf_event_open(2)
-	groupRead bool   // a whole group comes by one read of its leader
+	groupRead bool   // one read of its leader returns the whole group
 }
 
 type plannedGroup struct {
@@ -56,7 +56,7 @@ func (p *plan) format() uint64 {
 	return format
 }
 
-// makePlan is that of threads and of those that they will start, tried on the calling one.
+// makePlan returns the plan for threads and those that they will start, tried on the calling thread.
 func makePlan(wanted []group) plan {
 	var p plan
 	p.bits, p.groupRead = inheritance()
@@ -88,9 +88,9 @@ func (p plan) of(wanted []group, tid, cpu int) plan {
 	return p
 }
 
-// inheritance finds how new threads can be counted. inherit_thread (5.13) keeps forked processes out; inherit with
-// PERF_FORMAT_GROUP is EINVAL before 6.13 (kernel/events/core.c, perf_event_alloc), and then the events of a group are
-// still scheduled together, but read one by one, which costs a read each.
+// inheritance finds how new threads can be counted. inherit_thread (5.13) keeps forked processes out. inherit with
+// PERF_FORMAT_GROUP is EINVAL before 6.13 (kernel/events/core.c, perf_event_alloc): the events of a group are then
+// still scheduled together, but each needs its own read.
 func inheritance() (flags uint64, groupRead bool) {
 	dummy := kind{typ: unix.PERF_TYPE_SOFTWARE, config: unix.PERF_COUNT_SW_DUMMY}
 	works := func(flags, format uint64) bool {
@@ -125,7 +125,7 @@ func (p *plan) try(s *slot, tid, cpu, leader int) int {
 
 func refused(err error) bool { return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) }
 
-// explain turns an error of perf_event_open(2) into a status and a reason with the way out.
+// explain turns an error of perf_event_open(2) into a status and a reason with the remedy.
 func explain(err error) (Status, string) {
 	switch {
 	case refused(err):
@@ -145,8 +145,8 @@ func explain(err error) (Status, string) {
 	return NotCounted, fmt.Sprintf("perf_event_open: %v", err)
 }
 
-// paranoid is the setting as text: -1 to 2 upstream, 3 and 4 with the patches of Debian and Ubuntu, where all use by
-// ordinary users is refused.
+// paranoid returns the setting as text: -1 to 2 upstream, 3 and 4 with the patches of Debian and Ubuntu, which refuse
+// all use by ordinary users.
 func paranoid() string {
 	const path = "/proc/sys/kernel/perf_event_paranoid"
 	b, err := os.ReadFile(path)

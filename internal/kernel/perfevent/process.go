@@ -14,12 +14,12 @@ import (
 // ticksPerSecond is USER_HZ, fixed at 100 on amd64 and arm64 (include/asm-generic/param.h): the unit of start times.
 const ticksPerSecond = 100
 
-// settleTries bounds how often a set is opened anew because threads were born meanwhile.
+// settleTries bounds how often a set is reopened because threads were born meanwhile.
 const settleTries = 3
 
-// OpenProcess counts all threads of a process, and those they create later, by inheritance; processes forked by it are
-// left out where the kernel can (5.13, see Children). Refusals are not errors: the events come back Denied with the
-// remedy. The error is for a process that is gone or has no descriptors left to count it with.
+// OpenProcess counts all threads of a process, and those they create later, by inheritance; processes forked by it
+// are left out where the kernel supports that (5.13, see Children). Refusals are not errors: the events come back
+// Denied with the remedy. The error says that the process is gone, or that no descriptors are left to count it with.
 //
 // only chooses groups; none means all.
 func OpenProcess(pid int, only ...Group) (*Set, error) {
@@ -44,8 +44,8 @@ func openPlanned(pid int, p plan, list func() ([]int, error)) (*Set, error) {
 		if _, err := s.checked(len(tids)); err != nil {
 			return nil, err
 		}
-		// A thread born while the set was being opened may or may not have inherited; nothing is lost yet by
-		// starting over.
+		// A thread born while the set was being opened may or may not have inherited; starting over still loses
+		// nothing.
 		tids, err = list()
 		if err == nil {
 			s.refresh(tids)

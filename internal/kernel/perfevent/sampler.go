@@ -14,25 +14,25 @@ import (
 
 // Sample is where a CPU was at one moment.
 type Sample struct {
-	// PID and TID are those of the thread that ran, in perfdoctor's pid namespace; 0 for one outside of it.
+	// PID and TID identify the thread that ran, in perfdoctor's pid namespace; they are 0 for a thread outside of it.
 	PID, TID int
-	// IP is the program counter: the address of the instruction that goes on when the sample has been taken.
+	// IP is the program counter: the address of the instruction that runs next after the sample.
 	IP   uint64
 	User bool // the CPU was in user mode
 }
 
-// RefusedError says why the kernel does not sample, and what would change that.
+// RefusedError says why the kernel refuses to sample, and what would change that.
 type RefusedError struct {
 	Status Status // Denied, NotSupported or NotCounted
 	Reason string
 }
 
-// Error gives the reason.
+// Error returns the reason.
 func (e *RefusedError) Error() string { return e.Reason }
 
-// Sampler samples the program counters of whole CPUs by their clock, which every machine has, a virtual one too. A CPU
-// costs one descriptor and 68 KiB, and 1 to 2 µs a sample; threads pay nothing at context switches, since the events
-// belong to the CPUs. It is not safe for concurrent use. Close it.
+// Sampler samples the program counters of whole CPUs by their clock, which every machine has, even a virtual one. A
+// CPU costs one descriptor and 68 KiB, and 1 to 2 µs a sample. Context switches of threads cost nothing more, since
+// the events belong to the CPUs. It is not safe for concurrent use. Close it.
 type Sampler struct {
 	rings []ring
 	buf   []byte
@@ -100,7 +100,7 @@ func openRing(cpu int, period time.Duration) (ring, error) {
 	return r, nil
 }
 
-// mapRing maps the buffer of an event, which it closes where that fails.
+// mapRing maps the buffer of an event. If that fails, it closes the event.
 func mapRing(fd, pages int) (ring, error) {
 	b, err := unix.Mmap(fd, 0, (1+pages)*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -111,12 +111,12 @@ func mapRing(fd, pages int) (ring, error) {
 }
 
 func (r ring) close() {
-	_ = unix.Munmap(r.bytes) // of a mapping of our own: cannot fail
+	_ = unix.Munmap(r.bytes) // our own mapping: cannot fail
 	closeFiles([]int{r.fd})
 }
 
-// Read gives the samples since the last Read, those of one CPU after another, and how many were lost since the buffers
-// were full. An error of one CPU's buffer costs what is in that buffer only.
+// Read visits the samples since the last Read, one CPU after another, and returns how many were lost because the
+// buffers were full. An error in one CPU's buffer costs only what is in that buffer.
 func (s *Sampler) Read(visit func(Sample)) (lost uint64, err error) {
 	var errs []error
 	for _, r := range s.rings {
@@ -130,8 +130,9 @@ func (s *Sampler) Read(visit func(Sample)) (lost uint64, err error) {
 	return lost, errors.Join(errs...)
 }
 
-// take appends what is in the buffer to dst, and frees its room. The protocol is that of struct perf_event_mmap_page
-// (include/uapi/linux/perf_event.h): the kernel only moves the head, and the reader the tail.
+// take appends the contents of the buffer to dst, and frees the buffer. It follows the protocol of struct
+// perf_event_mmap_page (include/uapi/linux/perf_event.h): only the kernel moves the head, and only the reader the
+// tail.
 func (r ring) take(dst []byte) []byte {
 	page := (*unix.PerfEventMmapPage)(unsafe.Pointer(&r.bytes[0]))
 	data := r.bytes[os.Getpagesize():]
@@ -149,7 +150,7 @@ func (r ring) take(dst []byte) []byte {
 	return dst
 }
 
-// Of perf_event.h: the header of a record is its type (4 bytes), misc and size (2 each).
+// From perf_event.h: the header of a record is its type (4 bytes), misc and size (2 each).
 const (
 	recordHeader = 8
 	sampleSize   = recordHeader + 8 + 4 + 4 // PERF_SAMPLE_IP, then pid and tid of PERF_SAMPLE_TID
@@ -158,7 +159,7 @@ const (
 	modeUser     = unix.PERF_RECORD_MISC_USER
 )
 
-// parseSamples reads whole records. Those of other types than asked for, such as that of throttling, are passed over.
+// parseSamples reads whole records. It skips records of other types than requested, such as throttling.
 func parseSamples(b []byte, visit func(Sample)) (lost uint64, err error) {
 	for len(b) > 0 {
 		typ, size, err := firstRecord(b)
@@ -185,7 +186,8 @@ func parseSamples(b []byte, visit func(Sample)) (lost uint64, err error) {
 	return lost, nil
 }
 
-// firstRecord gives type and size of the first record, which has a header at least and is there as a whole.
+// firstRecord returns the type and size of the first record. It makes sure that the record is complete and has at
+// least a header.
 func firstRecord(b []byte) (typ uint32, size int, err error) {
 	if len(b) < recordHeader {
 		return 0, 0, fmt.Errorf("samples of perf: %d bytes are no record", len(b))

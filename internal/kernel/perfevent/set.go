@@ -1,9 +1,10 @@
 // Package perfevent counts hardware and software events of a process or of whole CPUs with perf_event_open(2).
 //
-// It only counts: no sampling, no ring buffer. Measures from the opening of the set on; misses what ran before.
-// Costs the reader one system call a group and thread (0.9 µs each; 500 threads 0.44 ms a reading of the software
-// group), and the target 2.1 µs at each context switch of a counted thread (software group, 6.18, a virtual machine): a
-// process that switches 100,000 times a second would lose a fifth of a CPU, so look at its rate in /proc before.
+// It only counts: no sampling, no ring buffer. It measures from the opening of the set on, and misses what ran
+// before. It costs the reader one system call per group and thread (0.9 µs each; 500 threads 0.44 ms per reading of
+// the software group), and the target 2.1 µs at each context switch of a counted thread (software group, 6.18, a
+// virtual machine). A process that switches 100,000 times a second would lose a fifth of a CPU, so look at its rate
+// in /proc first.
 package perfevent
 
 import (
@@ -21,11 +22,11 @@ import (
 // maxEvents bounds the descriptors of one set: each event is a file and about 1 KiB of kernel memory.
 const maxEvents = 20000
 
-// fileReserve is left free of RLIMIT_NOFILE for the rest of perfdoctor, whose collectors have up to 182 files open at
-// once on 2 CPUs (collect.leastFiles).
+// fileReserve is the part of RLIMIT_NOFILE left to the rest of perfdoctor, whose collectors have up to 182 files open
+// at once on 2 CPUs (collect.leastFiles).
 const fileReserve = 256
 
-// Set is a number of counters opened together. It is not safe for concurrent use. Close it.
+// Set is a set of counters opened together. It is not safe for concurrent use. Close it.
 type Set struct {
 	plan    plan
 	targets []target
@@ -42,7 +43,7 @@ type Set struct {
 	cost         time.Duration
 }
 
-// target is one thread or CPU; per group of the plan its files and tallies.
+// target is one thread or CPU, with its files and tallies per group of the plan.
 type target struct {
 	groups []openGroup
 }
@@ -52,10 +53,11 @@ type openGroup struct {
 	tallies []tally
 }
 
-// Truncated is the number of threads or CPUs left out because descriptors ran out (RLIMIT_NOFILE or 20,000 events).
+// Truncated returns the number of threads or CPUs left out because descriptors ran out (RLIMIT_NOFILE or 20,000
+// events).
 func (s *Set) Truncated() int { return s.truncated }
 
-// Skipped is the number of threads or CPUs the kernel refused to count, with the last error; others are counted.
+// Skipped returns the number of threads or CPUs the kernel refused to count, with the last error; others are counted.
 func (s *Set) Skipped() (int, error) {
 	if s.skipped == 0 {
 		return 0, nil
@@ -63,32 +65,34 @@ func (s *Set) Skipped() (int, error) {
 	return s.skipped, s.failed
 }
 
-// Unsure is the number of threads born while the set was being opened, of which the kernel does not tell whether
-// their parent was counted already. They are not opened again: too little rather than twice.
+// Unsure returns the number of threads born while the set was being opened. The kernel does not tell whether their
+// parent was already counted. They are not opened again: it is better to miss them than to count them twice.
 func (s *Set) Unsure() int { return s.unsure }
 
-// Targets is the number of threads (not those inherited later) or CPUs opened.
+// Targets returns the number of threads (not those inherited later) or CPUs opened.
 func (s *Set) Targets() int { return len(s.targets) }
 
-// Files is the number of descriptors the set holds.
+// Files returns the number of descriptors the set holds.
 func (s *Set) Files() int { return s.files }
 
-// Cost is the wall time of the last Read, so that the caller can read less often when there are many threads.
+// Cost returns the wall time of the last Read, so that the caller can read less often when there are many threads.
 func (s *Set) Cost() time.Duration { return s.cost }
 
-// Children says that processes forked by the target are counted too: kernels before 5.13 have no inherit_thread.
+// Children reports whether processes forked by the target are counted too: kernels before 5.13 have no
+// inherit_thread.
 func (s *Set) Children() bool { return s.pid != 0 && s.plan.bits&inheritThread == 0 }
 
-// OpenHost counts everything on the given CPUs. Needs CAP_PERFMON (CAP_SYS_ADMIN before 5.8) or
-// kernel.perf_event_paranoid <= 0; without, the set is returned with every event Denied. Instead of task-clock it has
-// cpu-clock, which is wall time a CPU. The error is for arguments and for running out of descriptors only.
+// OpenHost counts everything on the given CPUs. It needs CAP_PERFMON (CAP_SYS_ADMIN before 5.8) or
+// kernel.perf_event_paranoid <= 0; without them it returns the set with every event Denied. The set has cpu-clock
+// instead of task-clock, which is wall time per CPU. The error is for arguments and for running out of descriptors
+// only.
 //
 // only chooses groups; none means all.
 func OpenHost(cpus []int, only ...Group) (*Set, error) {
 	return openCPUs(groups(cpuClock(), only), -1, 0, cpus)
 }
 
-// openCPUs counts on each CPU everything, or what id and the flags in how say (perf_event_open(2)).
+// openCPUs counts everything on each CPU, or what id and the flags in how select (perf_event_open(2)).
 func openCPUs(wanted []group, id, how int, cpus []int) (*Set, error) {
 	if len(cpus) == 0 {
 		return nil, errors.New("no CPU to count on")
@@ -101,14 +105,13 @@ func openCPUs(wanted []group, id, how int, cpus []int) (*Set, error) {
 	return s.checked(len(cpus))
 }
 
-// OpenCgroup counts cycles and instructions of what runs in a control group and in those below it, on the given CPUs.
-// dir is the group's directory in the unified hierarchy (v2), or in that of perf_event where it has one of its own
-// (v1). It needs the same rights as [OpenHost]. A CPU pays for each switch between groups (perf_cgroup_switch in
-// kernel/events/core.c), of whatever group. The error is for arguments, a group that is gone, and for running out of
-// descriptors.
+// OpenCgroup counts the cycles and instructions of a control group and the groups below it, on the given CPUs. dir is
+// the group's directory in the unified hierarchy (v2), or in the hierarchy of perf_event if that has its own (v1). It
+// needs the same rights as [OpenHost]. A CPU pays for each switch between any groups (perf_cgroup_switch in
+// kernel/events/core.c). The error is for arguments, a group that is gone, and for running out of descriptors.
 func OpenCgroup(dir string, cpus []int) (*Set, error) {
 	core := groups(cpuClock(), []Group{Core})
-	core[0].kinds = core[0].kinds[:2] // of a counter there may be one for each group and CPU
+	core[0].kinds = core[0].kinds[:2] // there may be a counter for each group and CPU
 	return openCgroup(dir, cpus, core)
 }
 
@@ -125,7 +128,7 @@ func newSet(pid int) *Set {
 	return &Set{pid: pid, seen: map[int]bool{}, room: fileRoom()}
 }
 
-// fileRoom is how many descriptors a set may take.
+// fileRoom returns how many descriptors a set may take.
 func fileRoom() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -187,12 +190,12 @@ func (s *Set) openTarget(tid, cpu int) (target, error) {
 	return t, nil
 }
 
-// brokenTries bounds the reopening of a group whose thread cloned between its first and last event.
+// brokenTries bounds the reopenings of a group whose thread cloned between the opening of its first and last event.
 const brokenTries = 5
 
-// openGroup opens a group so that it can be read. Where a thread clones after the leader is open and before its last
+// openGroup opens a group so that it can be read. If a thread clones after the leader is open and before its last
 // sibling is, the child holds a shorter group for good, and reading the parent's fails with ECHILD
-// (kernel/events/core.c, __perf_read_group_add, 6.1): then the group is opened anew.
+// (kernel/events/core.c, __perf_read_group_add, 6.1): openGroup then reopens the group.
 func (s *Set) openGroup(p *plannedGroup, tid, cpu int) ([]int, error) {
 	var err error
 	for range brokenTries {
@@ -203,15 +206,15 @@ func (s *Set) openGroup(p *plannedGroup, tid, cpu int) ([]int, error) {
 		}
 		_, err = unix.Read(files[0], s.buffer())
 		if !errors.Is(err, unix.ECHILD) {
-			return files, nil // any other trouble shows, and is reported, in Read
+			return files, nil // Read meets and reports any other trouble
 		}
 		closeFiles(files)
 	}
 	return nil, err
 }
 
-// openGroupOnce starts the group by its leader only when it is complete. Events that join a running group of a thread
-// that is on a CPU may count nothing until its next context switch: seen on 6.18 as 0 of 1009 faults.
+// openGroupOnce starts the group by its leader only once the group is complete. Events that join a running group of a
+// thread that is on a CPU may count nothing until its next context switch: seen on 6.18 as 0 of 1009 faults.
 func (s *Set) openGroupOnce(p *plannedGroup, tid, cpu int) ([]int, error) {
 	files := make([]int, 0, len(p.slots))
 	leader := -1
@@ -251,10 +254,10 @@ func (s *Set) buffer() []byte {
 	return s.buf
 }
 
-// Read appends the totals since opening, one Count an event and group in the fixed order of the plan, to dst.
-// Counts of threads that ended are kept: the kernel folds inherited ones into their parent, and the descriptor of an
-// opened one stays readable. An error of a single read leaves that group at its last value and is returned joined
-// with the counts, which stay usable.
+// Read appends the totals since opening to dst, one Count per event and group in the fixed order of the plan. Counts
+// of ended threads are kept: the kernel folds inherited ones into their parent, and the descriptor of an opened one
+// stays readable. If a single read fails, that group keeps its last value. Read then returns the joined errors with
+// the counts, which stay usable.
 func (s *Set) Read(dst []Count) ([]Count, error) {
 	start := time.Now()
 	first := len(dst)
@@ -262,7 +265,7 @@ func (s *Set) Read(dst []Count) ([]Count, error) {
 	var errs []error
 	for i := range s.targets {
 		if err := s.readTarget(&s.targets[i], dst[first:]); err != nil && len(errs) == 0 {
-			errs = append(errs, err) // one stands for all: 500 threads fail for one reason
+			errs = append(errs, err) // one error stands for all: 500 threads fail for one reason
 		}
 	}
 	for i := range dst[first:] {
@@ -272,7 +275,7 @@ func (s *Set) Read(dst []Count) ([]Count, error) {
 	return dst, errors.Join(errs...)
 }
 
-// appendBlank adds a Count for every slot, with the reason why nothing will come where that is known already.
+// appendBlank adds a Count for every slot, with the reason why nothing will come if that is already known.
 func (s *Set) appendBlank(dst []Count) []Count {
 	status, reason := NotCounted, ""
 	if len(s.targets) == 0 && s.failed != nil {

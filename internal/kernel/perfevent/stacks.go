@@ -11,28 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A StackSample is what a thread had on the stack of its program at one moment.
+// A StackSample is what a thread had on its user stack at one moment.
 type StackSample struct {
-	// PC, SP and FP are registers of the program: of where it entered the kernel, if that ran.
+	// PC, SP and FP are registers of the program; if the kernel ran, they are those at the entry into it.
 	PC, SP, FP uint64
-	// Stack is what is from SP on, StackSize bytes at most. It is valid until the next sample.
+	// Stack is the memory from SP on, StackSize bytes at most. It is valid until the next sample.
 	Stack []byte
 }
 
-// StackSize bounds what is taken of a stack, in bytes. A record of perf has less than 64 KiB.
+// StackSize bounds the copied part of a stack, in bytes. A record of perf has less than 64 KiB.
 const StackSize = 32 << 10
 
 // stackPages of a buffer hold 15 whole stacks, 150 ms at 100 a second.
 const stackPages = 128
 
-// A StackSampler takes the stacks of one thread's program, by the thread's own CPU time. It costs one descriptor,
-// 516 KiB and 5 µs a sample. It is not safe for concurrent use. Close it.
+// A StackSampler takes the user stacks of one thread, by the thread's own CPU time. It costs one descriptor, 516 KiB
+// and 5 µs a sample. It is not safe for concurrent use. Close it.
 type StackSampler struct {
 	ring ring
 	buf  []byte
 }
 
-// OpenStacks takes a stack of the thread with each period that it has run. The rights are those of [OpenSampler].
+// OpenStacks takes a stack of the thread each time it has run for a period. It needs the rights of [OpenSampler].
 func OpenStacks(tid int, period time.Duration) (*StackSampler, error) {
 	registers, ok := stackRegisters[runtime.GOARCH]
 	if !ok || period <= 0 {
@@ -59,14 +59,14 @@ func OpenStacks(tid int, period time.Duration) (*StackSampler, error) {
 	return &StackSampler{ring: r}, nil
 }
 
-// stackRegisters are the masks of frame pointer, stack pointer and program counter, which come in this order: of
+// stackRegisters are the masks of frame pointer, stack pointer and program counter, which come in this order, from
 // enum perf_event_x86_regs and perf_event_arm_regs (arch/*/include/uapi/asm/perf_regs.h).
 var stackRegisters = map[string]uint64{
 	"amd64": 1<<6 | 1<<7 | 1<<8,
 	"arm64": 1<<29 | 1<<31 | 1<<32,
 }
 
-// Read gives the samples since the last Read, and how many were lost since the buffer was full.
+// Read visits the samples since the last Read, and returns how many were lost because the buffer was full.
 func (s *StackSampler) Read(visit func(StackSample)) (lost uint64, err error) {
 	s.buf = s.ring.take(s.buf[:0])
 	return parseStacks(s.buf, visit)

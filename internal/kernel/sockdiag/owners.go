@@ -26,9 +26,9 @@ type Ownership struct {
 	Truncated bool
 }
 
-// Owners finds the owners of the sockets in wanted by reading the links in procRoot/PID/fd of pids, in that
-// order. It stops at the end of ctx, after maxFDs descriptors (each costs about a microsecond), or when every
-// wanted socket has an owner. What could not be read is counted; an error is what else went wrong.
+// Owners finds the owners of the sockets in wanted by reading the links in procRoot/PID/fd of pids, in that order. It
+// stops at the end of ctx, after maxFDs descriptors (each costs about a microsecond), or when every wanted socket has
+// an owner. It counts what could not be read; any other failure is an error.
 func Owners(ctx context.Context, procRoot string, pids []int, wanted map[uint64]struct{}, maxFDs int,
 ) (Ownership, error) {
 	s := ownerSearch{ctx: ctx, wanted: wanted, maxFDs: maxFDs}
@@ -59,7 +59,7 @@ type ownerSearch struct {
 
 func (s *ownerSearch) complete() bool { return len(s.found.PID) == len(s.wanted) }
 
-// process searches one pid. A pid that may not be read, or has ended, is counted and no error.
+// process searches one pid. It counts a pid that may not be read or has ended, which is no error.
 func (s *ownerSearch) process(pid int, path string) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -141,7 +141,7 @@ func (s *ownerSearch) descriptor(pid, dirfd int, name string) error {
 	return nil
 }
 
-// socketInode is N of "socket:[N]" (sockfs_dname in net/socket.c).
+// socketInode returns N of "socket:[N]" (sockfs_dname in net/socket.c).
 func socketInode(link []byte) (uint64, bool) {
 	digits, ok := bytes.CutPrefix(link, []byte("socket:["))
 	if !ok {

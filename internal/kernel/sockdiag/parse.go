@@ -82,9 +82,9 @@ type parser struct {
 	interrupted bool // some message had NLM_F_DUMP_INTR
 }
 
-// datagram handles all messages of one datagram. done is true at the end of the dump, which an error of the
-// kernel is too. After an error of fn or of decoding the rest is still searched for the end of the dump, or a
-// later drain would wait for it in vain.
+// datagram handles all messages of one datagram. done is true at the end of the dump; an error of the kernel ends it
+// too. After an error of fn or of decoding, datagram still searches the rest for the end of the dump, or a later
+// drain would wait for it in vain.
 func (p *parser) datagram(b []byte) (done bool, err error) {
 	for len(b) > 0 && !done {
 		if len(b) < hdrLen {
@@ -144,7 +144,7 @@ type kernelErrno unix.Errno
 
 func (e kernelErrno) Error() string { return unix.Errno(e).Error() }
 
-// kernelError is the negative errno at the start of the body of NLMSG_ERROR or NLMSG_DONE.
+// kernelError returns the negative errno at the start of the body of NLMSG_ERROR or NLMSG_DONE.
 func kernelError(body []byte) error {
 	code := int32(binary.NativeEndian.Uint32(body))
 	if code >= 0 {
@@ -159,7 +159,7 @@ func (s *Socket) decode(b []byte) error {
 		return fmt.Errorf("%w: inet_diag_msg of %d bytes, want %d", errTruncated, len(b), msgLen)
 	}
 	m := b[:msgLen:msgLen]
-	if s.HasInfo { // else it is clean: clearing 130 bytes for each of 100,000 TIME_WAIT would be felt
+	if s.HasInfo { // else it is clean: clearing 130 bytes for each of 100,000 TIME_WAIT would be noticeable
 		s.Info, s.HasInfo = Info{}, false
 	}
 	s.Family = m[msgFamily]
@@ -187,7 +187,7 @@ func (s *Socket) decode(b []byte) error {
 	return s.attributes(b[msgLen:])
 }
 
-// SetAddrs sets the addresses of a socket of the family that is set, from the kernel's bytes: for AF_INET the first
+// SetAddrs sets the addresses of a socket whose family is already set, from the kernel's bytes: for AF_INET the first
 // four.
 func (s *Socket) SetAddrs(src, dst [16]byte, sport, dport uint16) {
 	if s.Family == unix.AF_INET6 {
@@ -227,8 +227,8 @@ func (s *Socket) attributes(b []byte) error {
 func (s *Socket) attribute(typ uint16, b []byte) error {
 	switch typ {
 	case attrInfo:
-		// On a LISTEN socket tcp_get_info puts the accept queue into tcpi_unacked (net/ipv4/tcp.c): no
-		// connection's figures, so better none than misread ones.
+		// On a LISTEN socket tcp_get_info puts the accept queue into tcpi_unacked (net/ipv4/tcp.c). These are not a
+		// connection's figures, so none are better than misread ones.
 		if s.State == Listen {
 			return nil
 		}
@@ -242,7 +242,7 @@ func (s *Socket) attribute(typ uint16, b []byte) error {
 	return nil
 }
 
-// setInfo reads tcp_info as far as this kernel's goes.
+// setInfo reads tcp_info as far as this kernel provides it.
 func (s *Socket) setInfo(b []byte) error {
 	if len(b) < infoTotalRetrans+4 {
 		return fmt.Errorf("%w: tcp_info of %d bytes, Linux 2.6 had %d", errTruncated, len(b), infoTotalRetrans+4)

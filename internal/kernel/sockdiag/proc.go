@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procBufferSize is the read buffer; a line has at most about 200 bytes, and a read of the file gives a page
-// or more.
+// procBufferSize is the read buffer; a line has at most about 200 bytes, and a read of the file returns a page or
+// more.
 const procBufferSize = 32 << 10
 
-// DumpProc calls fn with every socket in the text of /proc/PID/net/tcp (r4) and /proc/PID/net/tcp6 (r6), for
-// kernels without sock_diag. Either may be nil: without IPv6 there is no tcp6. On Linux 6.18 it costs three
-// ([Established]) to six ([TimeWait]) times the CPU of [Conn.Dump], nearly all of it in the kernel, and knows
-// less: no Info, Cookie, Interface, V6Only or backlog. fn's Socket is reused; an error of fn ends the dump and is
-// returned as it is. A bad line is an error with its number.
+// DumpProc calls fn with every socket in the text of /proc/PID/net/tcp (r4) and /proc/PID/net/tcp6 (r6), for kernels
+// without sock_diag. Either may be nil: without IPv6 there is no tcp6. On Linux 6.18 it costs three ([Established])
+// to six ([TimeWait]) times the CPU of [Conn.Dump], nearly all of it in the kernel, and knows less: no Info, Cookie,
+// Interface, V6Only or backlog. fn's Socket is reused; an error of fn ends the dump and is returned unchanged. A bad
+// line is an error with its number.
 func DumpProc(r4, r6 io.Reader, fn func(*Socket) error) error {
 	if err := dumpProcFile(r4, unix.AF_INET, fn); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (s *Socket) decodeProc(line []byte) error {
 	return nil
 }
 
-// fields reads a line from left to right. After the first error all else is zero.
+// fields reads a line from left to right. After the first error all further fields are zero.
 type fields struct {
 	rest []byte
 	err  error

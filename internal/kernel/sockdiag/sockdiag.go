@@ -15,26 +15,26 @@ import (
 // and 39 MB; reading the socket directly took 360 ns and 51 KB. Hence the raw socket here.
 
 var (
-	// ErrUnsupported says that the kernel gives no TCP socket dump over netlink; read /proc with [DumpProc] instead.
+	// ErrUnsupported says that the kernel has no TCP socket dump over netlink; read /proc with [DumpProc] instead.
 	ErrUnsupported = errors.New("kernel has no tcp_diag: run modprobe tcp_diag, " +
 		"or build it with CONFIG_INET_TCP_DIAG; /proc/PID/net/tcp is the slower way")
 	// ErrPermission says that a security policy forbids the netlink socket; the dump itself needs no privilege.
 	ErrPermission = errors.New("netlink sock_diag not permitted: allow AF_NETLINK sockets in the seccomp, " +
 		"SELinux or AppArmor policy, or run outside of the container")
-	// ErrInterrupted says that the table changed under the dump (NLM_F_DUMP_INTR). All the kernel gave has been
+	// ErrInterrupted says that the table changed under the dump (NLM_F_DUMP_INTR). All that the kernel sent has been
 	// delivered; sockets may be missing or doubled.
 	ErrInterrupted = errors.New("socket dump interrupted by a change: some sockets may be missing or doubled")
 )
 
 const (
-	// tcpdiagGetsock is TCPDIAG_GETSOCK (include/uapi/linux/inet_diag.h), the request of Linux 2.6. The kernel
-	// serves it with AF_UNSPEC inside (inet_diag_dump_compat in net/ipv4/inet_diag.c): both families in one
-	// walk of the hash table, which SOCK_DIAG_BY_FAMILY cannot do: it answers AF_UNSPEC with ENOENT.
+	// tcpdiagGetsock is TCPDIAG_GETSOCK (include/uapi/linux/inet_diag.h), the request of Linux 2.6. The kernel serves
+	// it with AF_UNSPEC inside (inet_diag_dump_compat in net/ipv4/inet_diag.c): both families in one walk of the hash
+	// table. SOCK_DIAG_BY_FAMILY cannot do that: it answers AF_UNSPEC with ENOENT.
 	tcpdiagGetsock = 18
 
-	// bufferSize holds the largest datagram of a dump: the kernel caps them at 32 KiB less overhead
-	// (netlink_recvmsg in net/netlink/af_netlink.c), and needs to be offered that much to use it. The other half
-	// tells a full datagram from one cut off.
+	// bufferSize holds the largest datagram of a dump: the kernel caps them at 32 KiB less overhead (netlink_recvmsg
+	// in net/netlink/af_netlink.c), and needs to be offered that much to use it. The other half distinguishes a full
+	// datagram from a truncated one.
 	bufferSize = 64 << 10
 )
 
@@ -66,11 +66,11 @@ func Open(timeout time.Duration) (*Conn, error) {
 }
 
 func (c *Conn) configure() error {
-	tv := unix.NsecToTimeval(max(c.timeout, time.Microsecond).Nanoseconds()) // 0 would mean to wait for ever
+	tv := unix.NsecToTimeval(max(c.timeout, time.Microsecond).Nanoseconds()) // 0 would mean waiting for ever
 	if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
 		return err
 	}
-	// Connected to the kernel (port 0), the socket takes messages from nobody else, so plain reads suffice.
+	// Connected to the kernel (port 0), the socket accepts messages from nobody else, so plain reads suffice.
 	return unix.Connect(c.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 }
 
@@ -78,15 +78,14 @@ func (c *Conn) configure() error {
 func (c *Conn) Close() error { return unix.Close(c.fd) }
 
 // Dump calls fn with every TCP socket of the namespace in one of states, in no order. family is unix.AF_INET,
-// unix.AF_INET6, or unix.AF_UNSPEC for both in a single pass, which is the cheapest. AF_INET6 includes the
-// sockets with [Socket.DualStack]. wantInfo asks for [Socket.Info] too: 810 instead of 630 ns of CPU for a
-// connection on Linux 6.18, and no more than before for a TIME_WAIT, about 270 ns, which has none.
-// All namespaces share one hash table unless net.ipv4.tcp_child_ehash_entries is set, so the sockets of the
-// others cost a few tens of ns each as well.
+// unix.AF_INET6, or unix.AF_UNSPEC for both in a single pass, which is the cheapest. AF_INET6 includes the sockets
+// with [Socket.DualStack]. wantInfo asks for [Socket.Info] too. A connection then costs 810 instead of 630 ns of CPU
+// on Linux 6.18. A TIME_WAIT has no Info and still costs about 270 ns. All namespaces share one hash table unless
+// net.ipv4.tcp_child_ehash_entries is set, so each socket of another namespace costs a few tens of ns as well.
 //
-// fn's Socket is reused. An error of fn ends the dump and is returned as it is. A dump that takes longer than
-// the timeout ends with an error that is [os.ErrDeadlineExceeded]. The kernel walks its table without a lock,
-// so the dump is no snapshot: a socket that moves meanwhile may be missing or come twice.
+// fn's Socket is reused. An error of fn ends the dump and is returned unchanged. A dump that takes longer than the
+// timeout ends with an error that is [os.ErrDeadlineExceeded]. The kernel walks its table without a lock, so the dump
+// is no snapshot: a socket that moves meanwhile may be missing or come twice.
 func (c *Conn) Dump(family uint8, states States, wantInfo bool, fn func(*Socket) error) error {
 	if states&AllStates == 0 {
 		return fmt.Errorf("sock_diag: no TCP state in mask %#x", uint32(states))
@@ -190,7 +189,7 @@ func request(family uint8, states States, wantInfo bool) ([]byte, error) {
 	return req, nil
 }
 
-// wrapErrno explains an error of the kernel and leaves one of the caller's fn alone.
+// wrapErrno explains an error of the kernel and leaves an error of the caller's fn alone.
 func wrapErrno(err error) error {
 	var errno kernelErrno
 	if !errors.As(err, &errno) {
@@ -199,7 +198,7 @@ func wrapErrno(err error) error {
 	return fmt.Errorf("sock_diag dump: %w", classify(unix.Errno(errno)))
 }
 
-// classify adds what the user can do to the errors that have such an answer.
+// classify adds a remedy to the errors that have one.
 func classify(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT):

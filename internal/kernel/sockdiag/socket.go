@@ -25,10 +25,10 @@ const (
 	LastAck
 	Listen
 	Closing
-	newSynRecv // request sockets, since Linux 4.4; only ever in a mask
+	newSynRecv // request sockets, since Linux 4.4; only used in a mask
 )
 
-// String gives the state's name as `ss` and netstat write it, such as TIME_WAIT.
+// String returns the state's name as `ss` and netstat write it, such as TIME_WAIT.
 func (s State) String() string {
 	names := [...]string{
 		"", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE",
@@ -47,7 +47,7 @@ type States uint32
 // connection and makes the kernel walk the bind hash as well.
 const AllStates States = 1<<(newSynRecv+1) - 2
 
-// StatesOf is the set of the given states.
+// StatesOf returns the set of the given states.
 func StatesOf(states ...State) States {
 	var m States
 	for _, s := range states {
@@ -56,7 +56,7 @@ func StatesOf(states ...State) States {
 	return m
 }
 
-// Has says whether the set contains s.
+// Has reports whether the set contains s.
 func (m States) Has(s State) bool { return m&(1<<s) != 0 }
 
 // Timer is the timer pending on a socket, numbered as idiag_timer (net/ipv4/inet_diag.c) and as the "tr"
@@ -115,34 +115,34 @@ type Socket struct {
 	HasInfo bool
 }
 
-// Info is the part of struct tcp_info (include/uapi/linux/tcp.h) that perfdoctor reads. The struct grows with
-// the kernel: a field the running kernel lacks is 0 and its Has method says false.
+// Info is the part of struct tcp_info (include/uapi/linux/tcp.h) that perfdoctor reads. The struct grows with the
+// kernel: a field the running kernel lacks is 0, and its Has method returns false.
 type Info struct {
-	// Len is the number of bytes of tcp_info the kernel gave.
+	// Len is the number of bytes of tcp_info that the kernel returned.
 	Len int
 
 	RTT, RTTVar  uint32 // µs, smoothed; 0 before the first sample
 	SndCwnd      uint32 // segments
 	SndMSS       uint32 // bytes
 	Unacked      uint32 // segments in flight
-	Lost         uint32 // segments of those believed lost
-	Retrans      uint32 // segments of those retransmitted
+	Lost         uint32 // segments in flight believed lost
+	Retrans      uint32 // segments in flight that were retransmitted
 	TotalRetrans uint32 // segments retransmitted since the connection was made
 	LastDataSent uint32 // ms ago
 	LastDataRecv uint32 // ms ago
 
 	BytesAcked, BytesReceived uint64 // HasBytes
 	SegsOut, SegsIn           uint32 // HasSegs
-	Notsent                   uint32 // bytes written and not sent once, HasNotsent
+	Notsent                   uint32 // bytes written but never sent, HasNotsent
 	MinRTT                    uint32 // µs, HasMinRTT
 	DataSegsIn, DataSegsOut   uint32 // HasDataSegs
 	DeliveryRate              uint64 // bytes/s, HasDeliveryRate
 	BusyTime                  uint64 // µs with data to send, HasBusyTime
-	RwndLimited               uint64 // µs of those held back by the peer's receive window, HasBusyTime
-	SndbufLimited             uint64 // µs of those held back by the send buffer, HasBusyTime
+	RwndLimited               uint64 // µs of BusyTime held back by the peer's receive window, HasBusyTime
+	SndbufLimited             uint64 // µs of BusyTime held back by the send buffer, HasBusyTime
 
-	// Last tells whose data was the last, also where LastDataSent and LastDataRecv are of the same tick. No tcp_info
-	// has it: it is of programs in the kernel.
+	// Last says which side sent the last data, even if LastDataSent and LastDataRecv are of the same tick. No
+	// tcp_info has it: BPF programs in the kernel provide it.
 	Last Side
 }
 
@@ -165,9 +165,9 @@ func (i *Info) HasSegs() bool { return i.Len >= infoSegsIn+4 }
 // HasNotsent reports whether Notsent is known (Linux 4.6).
 func (i *Info) HasNotsent() bool { return i.Len >= infoNotsent+4 }
 
-// HeldBack reports whether the connection has data to send, less than a segment, and waits with it until the peer
-// acknowledges what is under way: Nagle's algorithm (tcp_nagle_check in net/ipv4/tcp_output.c). With more than that
-// unsent it waits for a window.
+// HeldBack reports whether the connection has less than a segment of data to send, and holds it back until the peer
+// acknowledges what is in flight: Nagle's algorithm (tcp_nagle_check in net/ipv4/tcp_output.c). With more data unsent
+// it waits for a window.
 func (i *Info) HeldBack() bool {
 	return i.HasNotsent() && i.Notsent > 0 && i.Notsent < i.SndMSS && i.Unacked > 0
 }
@@ -178,8 +178,8 @@ func (i *Info) Asked() bool { return unanswered(i.LastDataSent, i.LastDataRecv, 
 // Owes reports whether the connection has received something since it last sent, so that a server owes an answer.
 func (i *Info) Owes() bool { return unanswered(i.LastDataRecv, i.LastDataSent, i.last() == Peer) }
 
-// last is the side that has spoken last. Where the other has not spoken at all, its time is that of the connection's
-// beginning, which is that of the first request, too, where a client asks at once.
+// last returns the side that sent last. If the other side has not sent at all, its time is that of the connection's
+// beginning. That is also the time of the first request if a client asks at once.
 func (i *Info) last() Side {
 	switch {
 	case !i.HasDataSegs():
@@ -191,9 +191,10 @@ func (i *Info) last() Side {
 	return i.Last
 }
 
-// unanswered reports whether what came so many milliseconds ago waits for something back, where the last of that was so
-// long ago. Both are of one tick, of 1 to 10 ms, where the next request follows an answer at once; whether it did is
-// told by isLast. A connection that goes on without an answer gets none, as one to a log server.
+// unanswered reports whether data that came last milliseconds ago still waits for an answer, when the latest answer
+// was back milliseconds ago. If the next request follows an answer at once, both fall into one tick of 1 to 10 ms;
+// isLast then says whether it did. A connection that goes on without an answer does not wait for one, such as one to
+// a log server.
 func unanswered(last, back uint32, isLast bool) bool {
 	const justNow, oneWay = 1000, 10_000
 	if last == back {

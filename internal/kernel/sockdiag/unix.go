@@ -15,7 +15,7 @@ type UnixListener struct {
 	Inode   uint64
 	Name    string   // its path, "@" and its name if it is abstract, "" if it has none
 	Queue   uint32   // connections that wait for accept()
-	Waiting []uint32 // inodes of the clients of these
+	Waiting []uint32 // inodes of their clients
 	Backlog uint32   // connections that may wait; connect() fails or blocks with more (unix_recvq_full)
 }
 
@@ -38,14 +38,14 @@ func OpenUnix(timeout time.Duration) (*UnixConn, error) {
 // Close releases the socket.
 func (c *UnixConn) Close() error { return c.conn.Close() }
 
-// What unix_diag.h (include/uapi/linux) has and x/sys has not.
+// What unix_diag.h (include/uapi/linux) has and x/sys lacks.
 const (
 	unixShowName, unixShowIcons, unixShowRQLen = 0x1, 0x8, 0x10
 	unixAttrName, unixAttrIcons, unixAttrRQLen = 0, 3, 4
 	unixMsgLen                                 = 16 // struct unix_diag_msg
 )
 
-// Listeners gives the listening sockets, in no order. A kernel without CONFIG_UNIX_DIAG answers [unix.ENOENT].
+// Listeners returns the listening sockets, in no order. A kernel without CONFIG_UNIX_DIAG answers [unix.ENOENT].
 func (c *UnixConn) Listeners() ([]UnixListener, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(c.timeout)); err != nil {
 		return nil, fmt.Errorf("sock_diag: set its timeout: %w", err)
@@ -68,7 +68,7 @@ func (c *UnixConn) Listeners() ([]UnixListener, error) {
 	return list, nil
 }
 
-// unixRequest is a struct unix_diag_req for all sockets in the state LISTEN.
+// unixRequest returns a struct unix_diag_req for all sockets in the state LISTEN.
 func unixRequest() []byte {
 	req := make([]byte, 24)
 	req[0] = unix.AF_UNIX

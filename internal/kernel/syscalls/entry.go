@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// An Entry is what a blocked thread stands in, as /proc/PID/task/TID/syscall tells it (fs/proc/base.c,
+// An Entry is what a blocked thread is in, according to /proc/PID/task/TID/syscall (fs/proc/base.c,
 // proc_pid_syscall).
 type Entry struct {
 	Running bool

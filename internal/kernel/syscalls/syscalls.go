@@ -3,7 +3,7 @@ package syscalls
 
 import "golang.org/x/sys/unix"
 
-// Name gives a system call's name by its number on this machine, "" for one that golang.org/x/sys does not have.
+// Name returns a system call's name by its number on this machine, "" for one that golang.org/x/sys does not have.
 func Name(number int) string {
 	for _, names := range [][]string{everywhere[:], here[:]} {
 		if number >= 0 && number < len(names) && names[number] != "" {
@@ -13,7 +13,7 @@ func Name(number int) string {
 	return ""
 }
 
-// everywhere are the names of those that every architecture has, by number, as golang.org/x/sys has them.
+// everywhere has the names of the system calls that every architecture has, by number, as in golang.org/x/sys.
 var everywhere = [...]string{
 	unix.SYS_READ:                    "read",
 	unix.SYS_WRITE:                   "write",

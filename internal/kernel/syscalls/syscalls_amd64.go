@@ -2,7 +2,7 @@ package syscalls
 
 import "golang.org/x/sys/unix"
 
-// here are the names of those that this architecture alone has, by number.
+// here has the names of the system calls that only this architecture has, by number.
 var here = [...]string{
 	unix.SYS_OPEN:            "open",
 	unix.SYS_STAT:            "stat",

@@ -1,10 +1,10 @@
-// Command fetch brings async-profiler's library into internal/jvm/asprof/library, where the build embeds it: by Maven,
-// pinned by version and checksum. It does nothing when what is there is right, so a build that has fetched once works
-// offline.
+// Command fetch downloads async-profiler's library by Maven, pinned by version and checksum, into
+// internal/jvm/asprof/library, where the build embeds it. It does nothing when the right library is already there, so
+// a build that has fetched once works offline.
 //
 //	fetch [--have] DIRECTORY
 //
-// With --have it only tells by its exit status whether all is there.
+// With --have it only reports, by its exit status, whether everything is there.
 package main
 
 import (
@@ -20,10 +20,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof/library"
 )
 
-// plugin is the part of Maven that unpacks an artifact. With an empty repository it and all it needs take 6 s to fetch.
+// plugin is the part of Maven that unpacks an artifact. With an empty repository, fetching it and its dependencies
+// takes 6 s.
 const plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:unpack"
 
-// limit is what the download may take before the build goes on without it.
+// limit bounds the download; after that the build goes on without the library.
 const limit = 2 * time.Minute
 
 func main() {
@@ -48,7 +49,7 @@ func main() {
 	}
 }
 
-// have tells whether every library is there and is the pinned one.
+// have reports whether every library is there and is the pinned one.
 func have(dir string) bool {
 	for _, f := range library.Files() {
 		if _, err := f.Read(os.DirFS(dir)); err != nil {
@@ -95,7 +96,7 @@ func runMaven(ctx context.Context, to string) error {
 	return nil
 }
 
-// firstError gives the line in which Maven says what went wrong; the others say how to have it say more.
+// firstError returns the line in which Maven says what went wrong; the other lines say how to get more output.
 func firstError(out string) string {
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "ERROR") {
@@ -105,8 +106,8 @@ func firstError(out string) string {
 	return strings.TrimSpace(out)
 }
 
-// place checks one library and puts it, compressed, where the build embeds it. An interrupted run leaves no half file
-// there.
+// place checks one library and puts it, compressed, where the build embeds it. An interrupted run leaves no partial
+// file there.
 func place(f library.File, from, to string) error {
 	content, err := os.ReadFile(filepath.Join(from, f.InJar))
 	if err != nil {

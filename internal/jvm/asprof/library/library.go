@@ -1,8 +1,8 @@
-// Package library holds async-profiler's shared library as a part of this program.
+// Package library embeds async-profiler's shared library in this program.
 //
-// The file is no part of the repository: internal/jvm/asprof/fetch brings it from Maven's central repository when
-// perfdoctor is built, pinned by version and checksum. A build without it compiles and works, and says that the library
-// is not there.
+// The file is not part of the repository: internal/jvm/asprof/fetch downloads it from Maven's central repository when
+// perfdoctor is built, pinned by version and checksum. A build without it compiles and works, and says that the
+// library is missing.
 package library
 
 import (
@@ -26,9 +26,9 @@ const Version = "4.6"
 // Artifact is where the release is, as Maven names it: group, name, version and packaging.
 const Artifact = "tools.profiler:async-profiler:" + Version + ":jar"
 
-// FileName is the name of the compressed library in the folder of its architecture. Zstandard makes 259 KB of 597 KB
-// and unpacks in 1.2 ms; gzip 272 KB and 3.5 ms, xz 250 KB and 23 ms. Its decoder is in the program anyway, for kernel
-// images.
+// FileName is the name of the compressed library in the folder of its architecture. Zstandard compresses 597 KB to
+// 259 KB and unpacks in 1.2 ms; gzip takes 272 KB and 3.5 ms, xz 250 KB and 23 ms. The program has the Zstandard
+// decoder anyway, for kernel images.
 const FileName = "libasyncProfiler.so.zst"
 
 // A File is the library for one architecture.
@@ -52,8 +52,8 @@ func Files() []File {
 // ErrNotBundled says that this build came without the library.
 var ErrNotBundled = errors.New("this build of perfdoctor came without async-profiler")
 
-// Bundled gives the library for this machine: about 600 KB. The error is [ErrNotBundled], or tells that what was
-// embedded is not the pinned file, as after a build with what an older checkout had fetched.
+// Bundled returns the library for this machine: about 600 KB. The error is [ErrNotBundled], or says that the embedded
+// file is not the pinned one, as in a build that embedded the file fetched by an older checkout.
 func Bundled() ([]byte, error) {
 	for _, f := range Files() {
 		if f.Arch == runtime.GOARCH {
@@ -63,7 +63,7 @@ func Bundled() ([]byte, error) {
 	return nil, fmt.Errorf("%w: it exists for amd64 and arm64, this is %s", ErrNotBundled, runtime.GOARCH)
 }
 
-// Read gives the library from a folder that holds one folder an architecture, after comparing it with its checksum.
+// Read returns the library from a folder with one folder per architecture, after it has verified the checksum.
 func (f File) Read(dir fs.FS) ([]byte, error) {
 	packed, err := fs.ReadFile(dir, path.Join(f.Arch, FileName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +79,7 @@ func (f File) Read(dir fs.FS) ([]byte, error) {
 	return content, f.Verify(content)
 }
 
-// maxSize bounds what is unpacked: four times what the library has.
+// maxSize bounds the unpacked size: four times that of the library.
 const maxSize = 2400 << 10
 
 func unpack(packed []byte) ([]byte, error) {
@@ -99,7 +99,7 @@ func unpack(packed []byte) ([]byte, error) {
 	return content, nil
 }
 
-// Pack compresses a library to what [File.Read] reads.
+// Pack compresses a library into the form that [File.Read] reads.
 func Pack(content []byte) ([]byte, error) {
 	w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression))
 	if err != nil {
