@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Causes is the graph of which checks' findings are consequences of which others', over the names of checks. It is
+// Causes is a graph over the names of checks: it says which checks' findings are consequences of which others'. It is
 // passed to [Run] together with the checks, so no check refers to another.
 type Causes []Edge
 

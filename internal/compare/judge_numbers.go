@@ -120,8 +120,8 @@ func rules(guest bool, used float64) map[string]rule {
 	}
 }
 
-// difference compares two estimates; tests is how many numbers the comparison has, each of which could differ by
-// chance (Bonferroni).
+// difference compares two estimates; tests is how many numbers the comparison has, since each could differ by chance
+// (Bonferroni).
 func difference(before, after keynumber.Estimate, between spread, tests int) Change {
 	parts := []struct{ variance, df float64 }{
 		{square(before.StdErr), before.DF},

@@ -198,8 +198,8 @@ func scatter(values []float64) (mean, squares float64) {
 // own returns the variance of one recording's mean from its own samples and the spread between runs.
 func (r rule) own(l level) float64 { return square(l.StdErr) + square(r.spread.at(l.Mean)) }
 
-// noise returns the variance of one recording's mean. It comes from the differences between neighbours, at least half
-// of which contain no step, and is no less than the measured spread.
+// noise returns the variance of one recording's mean. It comes from the differences between neighbours, which contain
+// no step in at least half of the cases, and is no less than the measured spread.
 func noise(list []level, r rule) float64 {
 	var steps []float64
 	expected := 0.0

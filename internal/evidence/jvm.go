@@ -83,7 +83,7 @@ func GCPauses(p *check.Pass, pid string) (seconds, span float64, ok bool) {
 }
 
 // GCShare returns the share of wall time in collections; for Shenandoah and JDK 11's ZGC the share of all safepoints,
-// most of which are for collections.
+// which are mostly for collections.
 func GCShare(p *check.Pass, pid string) (quantity.Value, bool) {
 	if n, span, ok := GCPauses(p, pid); ok {
 		return ShareOfWall("time in collections", n, span), true

@@ -65,7 +65,7 @@ func (c *CPU) Hottest(least float64) (h *Hot, ok bool) {
 			}
 			return h, true
 		}
-		if level == ofApplication && seconds(r.covered) >= least { // by several functions, none of which owns it
+		if level == ofApplication && seconds(r.covered) >= least { // by several functions, but none owns it
 			return nil, false
 		}
 	}
