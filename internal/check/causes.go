@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Causes is a graph over the names of checks: it says which checks' findings are consequences of which others'. It is
-// passed to [Run] together with the checks, so no check refers to another.
+// Causes is a graph over the names of checks: an edge says that one check's findings may be consequences of another's.
+// It is passed to [Run] together with the checks, so no check refers to another.
 type Causes []Edge
 
 // An Edge says that the finding of one check is a consequence of another's, if their subjects can be related.

@@ -61,7 +61,7 @@ func (r *Result) Principal() *Finding {
 // Options adjust a run.
 type Options struct {
 	Params map[*Param]float64 // thresholds other than their defaults
-	Causes Causes             // which findings are consequences of which
+	Causes Causes             // which findings may cause which others
 }
 
 // shortWindow is the number of seconds below which rates of a few events are luck: ten intervals of the default
