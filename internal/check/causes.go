@@ -7,37 +7,37 @@ import (
 	"strings"
 )
 
-// Causes is which checks' findings are consequences of which others', as a graph over the names of checks. It is handed
-// to [Run] beside the checks, so that no check refers to another.
+// Causes is a graph over the names of checks: an edge says that one check's findings may be consequences of another's.
+// It is passed to [Run] together with the checks, so no check refers to another.
 type Causes []Edge
 
-// An Edge says that the finding of one check is a consequence of another's, where both are about what can be related.
+// An Edge says that the finding of one check is a consequence of another's, if their subjects can be related.
 type Edge struct {
 	Cause  string `json:"cause"`
 	Effect string `json:"effect"`
 	Why    string `json:"why"`              // in a few words
-	If     Fact   `json:"if,omitempty"`     // the edge is there only where the finding of the cause states this
-	Unless Fact   `json:"unless,omitempty"` // the edge is not there where the finding of the effect states this
-	Family string `json:"family,omitempty"` // causes that have the edge for one reason, and are one in a picture
+	If     Fact   `json:"if,omitempty"`     // the edge exists only if the finding of the cause states this
+	Unless Fact   `json:"unless,omitempty"` // the edge does not exist if the finding of the effect states this
+	Family string `json:"family,omitempty"` // causes with the same reason for the edge; a picture shows them as one
 
-	// Across tells that the cause takes what all processes share, such as CPUs: the edge holds between the findings of
-	// any two subjects.
+	// Across reports that the cause takes what all processes share, such as CPUs: the edge holds between findings
+	// about any two subjects.
 	Across bool `json:"across,omitempty"`
 }
 
-// A Fact is what a finding says of its numbers, by name, so that an edge may depend on it: "fills-the-cpus". A check
-// declares the facts that its findings may state.
+// A Fact is what a finding says about its numbers, by name, so that an edge may depend on it: "fills-the-cpus". A
+// check declares the facts that its findings may state.
 type Fact string
 
-// Text gives the fact as words: "fills the cpus".
+// Text returns the fact as words: "fills the cpus".
 func (f Fact) Text() string { return strings.ReplaceAll(string(f), "-", " ") }
 
-// Of gives the edges to the consequences of a check.
+// Of returns the edges to the consequences of a check.
 func (c Causes) Of(cause string) Causes {
 	return c.filter(func(e Edge) bool { return e.Cause == cause })
 }
 
-// Behind gives the edges to a check from what may cause its findings.
+// Behind returns the edges to a check from what may cause its findings.
 func (c Causes) Behind(effect string) Causes {
 	return c.filter(func(e Edge) bool { return e.Effect == effect })
 }
@@ -46,7 +46,7 @@ func (c Causes) filter(keep func(Edge) bool) Causes {
 	return slices.DeleteFunc(slices.Clone(c), func(e Edge) bool { return !keep(e) })
 }
 
-// Drawn gives the edges as a picture or a list shows them: the causes of a family are one.
+// Drawn returns the edges as a picture or a list shows them: the causes of a family count as one.
 func (c Causes) Drawn() (out Causes) {
 	for _, e := range c {
 		if e.Family != "" {
@@ -59,7 +59,7 @@ func (c Causes) Drawn() (out Causes) {
 	return out
 }
 
-// Condition says on what the edge depends, empty where it does on nothing: "if fills the cpus".
+// Condition says what the edge depends on, such as "if fills the cpus"; empty if it depends on nothing.
 func (e Edge) Condition() string {
 	var parts []string
 	if e.If != "" {
@@ -71,8 +71,9 @@ func (e Edge) Condition() string {
 	return strings.Join(parts, ", ")
 }
 
-// Validate checks the graph against the checks it is about: both ends and the facts of each edge exist, each edge has a
-// reason and is there once, and no check is among its own consequences, whatever facts hold: a ring has no first cause.
+// Validate checks the graph against the checks it is about: both ends and the facts of each edge exist, each edge has
+// a reason and occurs once, and no check is among its own consequences, whatever facts hold: a cycle has no first
+// cause.
 func (c Causes) Validate(checks []*Check) error {
 	var errs []error
 	seen := map[[2]string]bool{}
@@ -123,7 +124,7 @@ func (c Causes) rings() (errs []error) {
 	return errs
 }
 
-// wayBack gives the names on a way from one check to another, both included; nil where there is none.
+// wayBack returns the names on a path from one check to another, including both; nil if there is none.
 func wayBack(next map[string][]string, from, to string, seen map[string]bool) []string {
 	for _, n := range next[from] {
 		if n == to {
@@ -140,10 +141,10 @@ func wayBack(next map[string][]string, from, to string, seen map[string]bool) []
 	return nil
 }
 
-// explain marks consequences. The findings of a recording are linked by the edges that hold between them; a finding is
-// explained by the one of the earliest stage from which links lead to it. So an edge carries only through checks that
-// found something here, at warning or above: a check that was measured fine is no link, whatever it could explain. An
-// explained finding may explain in turn, so that a chain ends at its first cause.
+// explain marks consequences. The edges that hold between the findings of a recording link them. A finding is
+// explained by the finding of the earliest stage from which links lead to it. So an edge only passes through checks
+// that found something here, at warning or above: a check that was measured fine is not a link, whatever it could
+// explain. An explained finding may explain others in turn, so a chain ends at its first cause.
 func explain(causes Causes, s *scene, findings []Finding) {
 	direct := make([][]int, len(findings)) // by consequence
 	for i := range findings {
@@ -173,8 +174,8 @@ func (c Causes) link(s *scene, cause, effect *Finding) bool {
 	})
 }
 
-// firstCause gives the cause of the earliest stage behind a finding, the first of these in the order of the suite; -1
-// where there is none.
+// firstCause returns the cause of the earliest stage behind a finding, the first of equals in the order of the suite;
+// -1 if there is none.
 func firstCause(direct [][]int, findings []Finding, effect int) int {
 	behind := map[int]bool{}
 	var walk func(i int)

@@ -6,12 +6,12 @@ import (
 	"unicode"
 )
 
-// Command is text for a shell. It is a type of its own, so that a value of a recording gets into one only through
-// [Commandf]: the names of interfaces, groups and processes are chosen by those who may want their words run.
+// A Command is text for a shell. It is a type of its own, so that a value from a recording gets into a command only
+// through [Commandf]: whoever chooses the names of interfaces, groups and processes may want to inject commands.
 type Command string
 
-// Commandf fills the format, a constant, with arguments. Numbers and commands stand as they are; each other value
-// becomes one word of the shell. A verb for a value must stand outside quotes.
+// Commandf fills the format, a constant, with arguments. Numbers and commands are inserted as they are; each other
+// value becomes one shell word. A verb for a value must be outside quotes.
 func Commandf(format Command, args ...any) Command {
 	words := make([]any, len(args))
 	for i, a := range args {
@@ -25,9 +25,9 @@ func Commandf(format Command, args ...any) Command {
 	return Command(fmt.Sprintf(string(format), words...))
 }
 
-// Quote gives the text as one word of a shell: as it is where no shell reads anything into it, in single quotes
-// otherwise. With characters that a terminal would obey or hide it is $'...', which keeps them visible; it has no quote
-// inside, so that a shell that does not know this form sees one word as well.
+// Quote returns the text as one shell word: unchanged if no shell interprets any of it, in single quotes otherwise.
+// Text with characters that a terminal would obey or hide becomes $'...', which keeps them visible; it has no quote
+// inside, so a shell that does not know this form sees one word as well.
 func Quote(s string) string {
 	if strings.ContainsFunc(s, hidden) || strings.ContainsRune(s, unicode.ReplacementChar) {
 		return escaped(s)
@@ -38,10 +38,11 @@ func Quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// hidden tells characters that a reader does not see as they are, such as a line feed, or marks that reverse the text.
+// hidden reports whether a reader does not see a character as it is, such as a line feed, or marks that reverse the
+// text.
 func hidden(r rune) bool { return r != ' ' && !unicode.IsPrint(r) }
 
-// special tells characters that may mean something to a shell.
+// special reports whether a character may mean something to a shell.
 func special(r rune) bool {
 	plain := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-:@,", r)
 	return !plain

@@ -9,16 +9,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// A scene is what a recording tells of who belongs to whom, for the question whether the subjects of two findings can
-// be related as cause and consequence.
+// A scene is what a recording says about who belongs to whom. It answers whether the subjects of two findings can be
+// related as cause and consequence.
 type scene struct {
-	target    string          // its pid, "" without one
+	target    string          // its pid; "" without one
 	strangers map[string]bool // processes, by pid, that are not the target's
-	listeners map[string]bool // addresses that the target listens on; nil where they were not recorded
-	owners    map[string]bool // destinations of which it is known who holds the connections: true if the target does
+	listeners map[string]bool // addresses that the target listens on; nil if not recorded
+	owners    map[string]bool // destinations with known owners of connections: true if the target is one
 }
 
-// sceneOf reads the recording. Diagnosed as a whole, all processes of a host are the target's.
+// sceneOf reads the recording. If a host is diagnosed as a whole, all of its processes are the target's.
 func sceneOf(rec *recording.Recording) *scene {
 	s := &scene{strangers: map[string]bool{}, owners: map[string]bool{}}
 	if rec.Meta.Target.PID != 0 {
@@ -44,9 +44,9 @@ func sceneOf(rec *recording.Recording) *scene {
 	return s
 }
 
-// beside reports whether the subject is none of the target's: a process that is a stranger, an address on which
-// another one listens, a destination to which others alone have connections. What all of a host share, such as its CPUs
-// and devices, is the target's, too.
+// beside reports whether the subject does not belong to the target: a process that is a stranger, an address on which
+// another process listens, a destination to which only others have connections. What all processes of a host share,
+// such as its CPUs and devices, belongs to the target, too.
 func (s *scene) beside(subject Subject) bool {
 	switch subject.Kind {
 	case "pid":
@@ -64,19 +64,18 @@ func (s *scene) beside(subject Subject) bool {
 	return false
 }
 
-// related keeps a finding from explaining one about a subject that has nothing to do with its own:
+// related keeps a finding from explaining a finding about an unrelated subject:
 //
-//   - Two subjects of one kind are related if they are the same. Of cgroups one may also lie inside the other. The
-//     packets of every network namespace may pass the host's, so that is related to all. A target by its pid stands for
-//     all of its processes, such as the workers of a server.
-//   - A process that is not the target's is in none of the cgroups, pools and locks of a recording: these are all the
-//     target's.
-//   - A listener is related to a cgroup if the target listens there, and to a destination if a connection to that
-//     reaches it: a full accept queue here explains connects to it, and no others.
+//   - Two subjects of one kind are related if they are the same. One cgroup may also be inside the other. The
+//     packets of every network namespace may pass the host's, so the host's is related to all. A target by its pid
+//     stands for all of its processes, such as the workers of a server.
+//   - A process that is not the target's is in none of the recorded cgroups, pools and locks: these all belong to the
+//     target.
+//   - A listener is related to a cgroup if the target listens there, and to a destination if a connection to the
+//     destination reaches it: a full accept queue here explains connects to it, and no others.
 //   - Packets to a loopback address pass lo and no other device.
 //   - All other pairs of two kinds can be related. The host holds everything. Its CPUs and devices work for all
-//     processes and namespaces. All sockets of a recording are those of one namespace, and which process has which of
-//     them is not recorded.
+//     processes and namespaces. All recorded sockets are in one namespace, and their processes are not recorded.
 func (s *scene) related(a, b Subject) bool {
 	if a.Kind == b.Kind {
 		return alike(a, b) || a.Kind == "pid" && (s.hasProcess(a, b) || s.hasProcess(b, a))
@@ -84,13 +83,13 @@ func (s *scene) related(a, b Subject) bool {
 	return s.canMeet(a, b) && s.canMeet(b, a)
 }
 
-// hasProcess tells whether one process is the target, and the other one of its own.
+// hasProcess reports whether the first process is the target, and the second one of its own.
 func (s *scene) hasProcess(target, process Subject) bool {
 	pid, _, _ := strings.Cut(target.ID, " ") // "4021 (java)"
 	return s.target != "" && pid == s.target && !s.beside(process)
 }
 
-// alike tells of two subjects of one kind whether what happens to one happens to the other.
+// alike reports whether what happens to one of two subjects of one kind happens to the other.
 func alike(a, b Subject) bool {
 	switch {
 	case a.ID == b.ID:
@@ -103,12 +102,12 @@ func alike(a, b Subject) bool {
 	return false
 }
 
-// inside reports whether a cgroup lies below another.
+// inside reports whether a cgroup is below another.
 func inside(path, other string) bool {
 	return strings.HasPrefix(path, strings.TrimSuffix(other, "/")+"/")
 }
 
-// canMeet holds the rules for two kinds, each in one order of the two.
+// canMeet has the rules for two kinds, each in one order of the two.
 func (s *scene) canMeet(a, b Subject) bool {
 	switch a.Kind + " " + b.Kind {
 	case "pid cgroup", "pid pool", "pid lock":

@@ -13,10 +13,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// State is the outcome of a check.
+// A State is the outcome of a check.
 type State string
 
-// The outcomes. One that does not apply is no gap: it is about a kind of target that this is not.
+// The outcomes. A check that does not apply is not a gap: it is about another kind of target.
 const (
 	Found        State = "findings"
 	Fine         State = "fine"
@@ -24,7 +24,7 @@ const (
 	Inapplicable State = "does not apply"
 )
 
-// An Outcome is what became of one check.
+// An Outcome is the outcome of one check, with its reason.
 type Outcome struct {
 	Check  string           `json:"check"`
 	Stage  Stage            `json:"stage"`
@@ -33,24 +33,24 @@ type Outcome struct {
 	Reason string           `json:"reason,omitempty"` // why not assessed, or why it does not apply
 	Remedy string           `json:"remedy,omitempty"` // what would make it assessable
 
-	// Blocked tells that what the check needs could not be read, for want of a right or by a failure, though it is
-	// there.
+	// Blocked reports that what the check needs exists but could not be read, for lack of a permission or because of
+	// a failure.
 	Blocked bool `json:"blocked,omitempty"`
-	// Matters tells that something is used up, and that the check would have said by what; or that what it found would
-	// be a warning, were no samples lost.
+	// Matters reports that something is used up, and that the check would have said by what; or that its finding
+	// would be a warning if no samples were lost.
 	Matters bool `json:"matters,omitempty"`
 }
 
-// Result is the diagnosis of one recording.
+// A Result is the diagnosis of one recording.
 type Result struct {
-	// Findings are ordered as a reader should take them: the target's before those beside it, causes before
-	// consequences, then by severity, by how much could be won back, and by the fix order. The first is the
-	// principal one if it is at warning or above.
+	// Findings are in the order in which a reader should act on them: the target's before others', causes before
+	// consequences, then by severity, by how much could be won back, and by the fix order. The first is the principal
+	// finding if it is at warning or above.
 	Findings []Finding `json:"findings"`
 	Outcomes []Outcome `json:"outcomes"`
 }
 
-// Principal gives the one finding to act on first, nil when nothing is at warning or above.
+// Principal returns the finding to act on first; nil if nothing is at warning or above.
 func (r *Result) Principal() *Finding {
 	if len(r.Findings) > 0 && r.Findings[0].Severity >= Warning && r.Findings[0].ExplainedBy == "" {
 		return &r.Findings[0]
@@ -61,14 +61,14 @@ func (r *Result) Principal() *Finding {
 // Options adjust a run.
 type Options struct {
 	Params map[*Param]float64 // thresholds other than their defaults
-	Causes Causes             // which findings are consequences of which
+	Causes Causes             // which findings may cause which others
 }
 
 // shortWindow is the number of seconds below which rates of a few events are luck: ten intervals of the default
 // duration are sampled, and half of them is where one burst stops dominating the mean.
 const shortWindow = 5
 
-// Run runs the checks over the recording. A check's panic is its own "not assessed"; the rest go on.
+// Run runs the checks over the recording. A check that panics is "not assessed"; the others go on.
 func Run(rec *recording.Recording, checks []*Check, opts Options) *Result {
 	res := &Result{}
 	shared := map[reflect.Type]any{}
@@ -131,7 +131,7 @@ func runOne(p *Pass) (o Outcome) {
 
 const bugRemedy = "report this as a bug with the recording (--save)"
 
-// lowerConfidence takes one step off findings whose data was lost, late or short, and says why.
+// lowerConfidence lowers the confidence of findings by one step if their data was lost, late or short, and says why.
 func lowerConfidence(rec *recording.Recording, checks []*Check, findings []Finding) {
 	for i := range findings {
 		f := &findings[i]
@@ -156,8 +156,8 @@ func byName(checks []*Check, name string) *Check {
 	return nil
 }
 
-// fixFirst tells findings that come from profiles which causes of earlier stages are fixed before them: a program
-// that waits for a CPU, or whose CPU time is the kernel's, spends it otherwise when it does not.
+// fixFirst sets, for findings from profiles, which causes of earlier stages to fix before them: a program that waits
+// for a CPU, or spends its CPU time in the kernel, spends its time differently once that is fixed.
 func fixFirst(s *scene, findings []Finding) {
 	for i := range findings {
 		late := &findings[i]
@@ -197,9 +197,9 @@ func rank(f Finding) int {
 	return n
 }
 
-// The sizes of findings, the largest first (docs/decisions/0064). Within one, findings are near enough to each other
-// that the fix order decides: shares are known to some tenths of themselves. One that cannot say how much it
-// owns stands behind those that own a quarter, and before those that own less than a tenth.
+// The sizes of findings, the largest first (docs/decisions/0064). Within one size, findings are so close to each
+// other that the fix order decides: shares are known to some tenths of themselves. A finding with an unknown share
+// ranks behind those that own a quarter, and before those that own less than a tenth.
 const (
 	half    = 0.5
 	quarter = 0.25

@@ -9,10 +9,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// settle makes information of a warning that what was not seen could turn over. Where a collector lost samples of what
-// the check needs, the rest of the window may have been otherwise than what was read of it: a warning must hold with
-// each threshold moved, either way, by the share that is lost. A number just beyond a threshold does not, and one far
-// from it does. It gives what is lost where a finding was lowered for it, else "".
+// settle lowers a warning to information if lost samples could overturn it. If a collector lost samples that the
+// check needs, the rest of the window may have differed from what was read: a warning must hold with each threshold
+// moved, either way, by the lost share. A number just beyond a threshold does not hold, one far beyond it does. It
+// returns what was lost if it lowered a finding, else "".
 func settle(p *Pass) string {
 	gaps := p.Gaps(p.check.Needs)
 	if len(gaps) == 0 || p.most() < Warning {
@@ -37,7 +37,7 @@ func settle(p *Pass) string {
 	return ""
 }
 
-// most is the greatest severity of the findings.
+// most returns the greatest severity of the findings.
 func (p *Pass) most() (s Severity) {
 	for _, f := range p.findings {
 		s = max(s, f.Severity)
@@ -45,8 +45,8 @@ func (p *Pass) most() (s Severity) {
 	return s
 }
 
-// raised moves a threshold up by a factor. One that is near a whole moves by what is left to it: 0.9 of a CPU and an
-// eighth of it are more than there is, which nothing reaches.
+// raised moves a threshold up by a factor. A threshold near a whole moves by a part of its distance to the whole: 0.9
+// of a CPU plus an eighth of it exceeds the whole CPU, which nothing reaches.
 func raised(param *Param, threshold, by float64) float64 {
 	whole := param.Unit == quantity.Ratio || param.Unit == quantity.CPUs
 	if whole && threshold > 0.5 && threshold < 1 {
@@ -69,7 +69,7 @@ func (p *Pass) lowerTo(other *Pass, doubt string) {
 	}
 }
 
-// with gives a pass over the same recording with another value of one threshold.
+// with returns a pass over the same recording with another value of one threshold.
 func (p *Pass) with(param *Param, v float64) *Pass {
 	values := maps.Clone(p.values)
 	if values == nil {
@@ -79,7 +79,7 @@ func (p *Pass) with(param *Param, v float64) *Pass {
 	return &Pass{Recording: p.Recording, check: p.check, values: values, shared: p.shared}
 }
 
-// severity gives the greatest of the findings about a subject, 0 without any.
+// severity returns the greatest severity of the findings about a subject; 0 without any.
 func (p *Pass) severity(s Subject) (most Severity) {
 	for _, f := range p.findings {
 		if f.Subject == s {

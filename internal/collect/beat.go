@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A beat is when samples are taken: once an interval, at a random moment of the first part of it. A program that has a
-// beat of its own, such as eight requests a second, would else be looked at in the same moment of it each time.
+// A beat says when samples are taken: once per interval, at a random moment in the first part of it. Otherwise a
+// program with a rhythm of its own, such as eight requests a second, would be sampled at the same phase each time.
 type beat struct {
 	timer    *time.Timer
 	began    time.Time
@@ -14,8 +14,8 @@ type beat struct {
 	n        int64 // intervals
 }
 
-// beatPart is that part: in a quarter of a second whatever is done four times a second and more is met anywhere, and
-// the rest of the interval is left for slow samples.
+// beatPart is the divisor for that part: a quarter of a second covers all phases of whatever happens four or more
+// times a second, and leaves the rest of the interval for slow samples.
 const beatPart = 4
 
 func newBeat(interval time.Duration) *beat {
@@ -25,7 +25,7 @@ func newBeat(interval time.Duration) *beat {
 	return b
 }
 
-// next sets the timer for the next sample. Those whose time is over are left out.
+// next sets the timer for the next sample. It skips samples whose time is over.
 func (b *beat) next() {
 	b.n = max(b.n+1, int64(time.Since(b.began)/b.interval))
 	at := time.Duration(b.n*int64(b.interval)) + rand.N(max(b.interval/beatPart, 1))

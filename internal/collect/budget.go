@@ -11,53 +11,53 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// A Budget is the CPU time that perfdoctor may use while it observes, of all collectors of all runs that share it. Past
-// it something is given up, one step at a time: how often samples and passes in the background are taken first, then
+// A Budget is the CPU time that perfdoctor may use while it observes, for all collectors of all runs that share it.
+// If it is exceeded, something is given up, one step at a time: first the rate of samples and background passes, then
 // the collector that costs most.
 type Budget struct {
 	cpus float64 // that may be used
 	text string  // the limit in words
 
-	// Passes in the background are made every 2^rarer-th time only, and samples between the first and the last every
-	// other time from its first step on. It is atomic, as a pass asks for it that somebody with the lock may wait for.
+	// Only every 2^rarer-th background pass is made and, from the first step on, only every other sample between the
+	// first and the last. It is atomic, because a holder of the lock may wait for a pass that reads it.
 	rarer atomic.Uint32
 
 	mu      sync.Mutex
 	workers []*worker
-	since   time.Time // when the last step was taken, or the first run's collectors were open
+	since   time.Time // when the last step was taken, or the first run's collectors were opened
 	used    time.Duration
 	given   []givenUp
 }
 
-// givenUp is one step.
+// A givenUp is one step.
 type givenUp struct {
 	at        time.Time
 	what, why string
 }
 
-// NewBudget gives the budget of so many percent of so many CPUs. Of none nothing is ever given up.
+// NewBudget returns the budget of so many percent of so many CPUs. With a budget of zero nothing is ever given up.
 func NewBudget(percent float64, cpus int) *Budget {
 	return &Budget{cpus: percent / 100 * float64(cpus), text: fmt.Sprintf("%g %% of %d CPUs (--budget)", percent, cpus)}
 }
 
 const (
-	// period is how long CPU time is added up, if it is not too much before: what was saved in an hour is not to be
-	// spent in a minute.
+	// period is how long CPU time is added up unless it exceeds the budget earlier: what was saved in an hour must
+	// not be spent in a minute.
 	period = 10 * time.Second
-	// unevenness is CPU time that is forgiven in each period: a sample that is due once, the collector of garbage, or
-	// names that are looked up for the first time. What is too much for long is more soon.
+	// unevenness is CPU time that is forgiven in each period: a sample that is due once, the garbage collector, or
+	// names that are looked up for the first time. A lasting excess soon exceeds it.
 	unevenness = 100 * time.Millisecond
-	// mostRarer takes passes in the background every 8th time: with fewer a window of ten seconds has hardly any.
+	// mostRarer makes every 8th background pass: with fewer a window of ten seconds has hardly any.
 	mostRarer = 3
-	// mostRareSamples takes samples every other time: of ten seconds there are six then, and rules that take means want
-	// five. They cost less than passes.
+	// mostRareSamples takes every other sample: ten seconds then have six, and rules that take means need five.
+	// Samples cost less than passes.
 	mostRareSamples = 1
-	// leastOfSpent is the share of what was spent that samples and passes, or a collector, must have taken to be given
-	// up: else they are not the reason.
+	// leastOfSpent is the share of the spent time that samples and passes, or a collector, must have taken to be
+	// given up: with less they are not the reason.
 	leastOfSpent = 0.1
 )
 
-// join adds a run's collectors, and begins to count once they have their first samples.
+// join adds a run's collectors, and starts counting once they have their first samples.
 func (b *Budget) join(workers []*worker) {
 	if b == nil {
 		return
@@ -70,7 +70,7 @@ func (b *Budget) join(workers []*worker) {
 	}
 }
 
-// leave takes them out again.
+// leave removes them again.
 func (b *Budget) leave(workers []*worker) {
 	if b == nil {
 		return
@@ -80,8 +80,8 @@ func (b *Budget) leave(workers []*worker) {
 	b.workers = slices.DeleteFunc(b.workers, func(w *worker) bool { return slices.Contains(workers, w) })
 }
 
-// forgive leaves out what opening a collector took: it is paid once, and saves nothing to give up. BPF programs take
-// 0.1 s.
+// forgive leaves out the cost of opening a collector: it is paid once, and giving up cannot save it. BPF programs
+// take 0.1 s.
 func (b *Budget) forgive(used time.Duration) {
 	if b == nil {
 		return
@@ -91,7 +91,7 @@ func (b *Budget) forgive(used time.Duration) {
 	b.used += used
 }
 
-// restart begins to count anew.
+// restart starts counting anew.
 func (b *Budget) restart(now time.Time, used time.Duration) {
 	b.since, b.used = now, used
 	for _, w := range b.workers {
@@ -102,7 +102,7 @@ func (b *Budget) restart(now time.Time, used time.Duration) {
 	}
 }
 
-// check takes a step if more was used than may be, and tells whether samples are to be taken at the n-th tick.
+// check takes a step if the budget is exceeded, and reports whether to take samples at the n-th tick.
 func (b *Budget) check(n int) (sample bool) {
 	if b == nil || b.cpus <= 0 {
 		return true
@@ -132,8 +132,8 @@ func (b *Budget) why(spent, passed time.Duration) string {
 		passed.Seconds(), b.text)
 }
 
-// giveUp takes the next step and says what it was, "" if there is nothing left that would help. What a probe's programs
-// take in the kernel is no time of this process, and has bounds of its own: a deep one is given up as any other is.
+// giveUp takes the next step and returns what it was, "" if nothing is left that would help. What a probe's programs
+// take in the kernel is not time of this process, and has its own bounds: a deep probe is given up like any other.
 func (b *Budget) giveUp(spent time.Duration, why string) (what string) {
 	least := time.Duration(leastOfSpent * float64(spent))
 	var often time.Duration
@@ -154,7 +154,7 @@ func (b *Budget) giveUp(spent time.Duration, why string) (what string) {
 	return ""
 }
 
-// rest lengthens the time between two passes in the background as that between samples is.
+// rest lengthens the time between two background passes like the time between samples.
 func (b *Budget) rest(period time.Duration) time.Duration {
 	if b == nil {
 		return period
@@ -162,7 +162,7 @@ func (b *Budget) rest(period time.Duration) time.Duration {
 	return period << b.rarer.Load()
 }
 
-// givenUp says what was given up since then.
+// givenUp returns what was given up since then.
 func (b *Budget) givenUp(since time.Time) (out []recording.GivenUp) {
 	if b == nil {
 		return nil
@@ -180,12 +180,11 @@ func (b *Budget) givenUp(since time.Time) (out []recording.GivenUp) {
 	return out
 }
 
-// maxGivenUp bounds the steps that are remembered: an exporter runs for months, and opens what it gave up every ten
-// minutes.
+// maxGivenUp bounds the remembered steps: an exporter runs for months, and reopens what it gave up every ten minutes.
 const maxGivenUp = 100
 
-// oftenSpent is the CPU time since the last step of what is done less often where the budget is used up: samples
-// between the first and the last, and passes in the background.
+// oftenSpent returns the CPU time since the last step of what becomes rarer if the budget is used up: samples between
+// the first and the last, and background passes.
 func (w *worker) oftenSpent() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,7 +198,7 @@ func (w *worker) oftenSpent() time.Duration {
 	return passes
 }
 
-// spent is the CPU time of its samples and passes since the last step.
+// spent returns the CPU time of its samples and passes since the last step.
 func (w *worker) spent() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,15 +208,15 @@ func (w *worker) spent() time.Duration {
 	return w.cpu + time.Duration(w.passes.Load())
 }
 
-// passed adds the CPU time of a pass in the background.
+// passed adds the CPU time of a background pass.
 func (w *worker) passed(cpu time.Duration) {
 	if w != nil {
 		w.passes.Add(int64(cpu))
 	}
 }
 
-// giveUp closes the collector, or has it closed as soon as its sample or Open returns. It is false for one that could
-// not be opened.
+// giveUp closes the collector, or has it closed as soon as its sample or Open returns. It returns false for a
+// collector that could not be opened.
 func (w *worker) giveUp(why string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,13 +226,13 @@ func (w *worker) giveUp(why string) bool {
 	w.given = Unavailable(recording.StatusBudget, "give perfdoctor more with --budget, or observe a smaller target",
 		"it was given up: %s", why)
 	if w.busy == nil && w.src != nil {
-		_ = w.closeSource(w.src) // what could not be undone now is undone at the end of the process
+		_ = w.closeSource(w.src) // what cannot be undone now is undone at the end of the process
 		w.src = nil
 	}
 	return true
 }
 
-// isOpened tells whether Open has returned. The worker is locked.
+// isOpened reports whether Open has returned. The worker must be locked.
 func (w *worker) isOpened() bool {
 	select {
 	case <-w.opened:

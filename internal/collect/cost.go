@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// ownCPU gives the CPU time this process and its helpers have used, user and system.
+// ownCPU returns the CPU time that this process and its helpers have used, user and system.
 func ownCPU() time.Duration {
 	var ru unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
@@ -22,7 +22,7 @@ func ownCPU() time.Duration {
 	return time.Duration(ru.Utime.Nano()+ru.Stime.Nano()) + door.HelperCPU()
 }
 
-// ThreadCPU gives the CPU time that the calling thread has used.
+// ThreadCPU returns the CPU time that the calling thread has used.
 func ThreadCPU() time.Duration {
 	var used unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &used); err != nil {
@@ -31,8 +31,8 @@ func ThreadCPU() time.Duration {
 	return time.Duration(used.Nano())
 }
 
-// ProcessStart gives when this process was started, to a hundredth of a second (USER_HZ); where /proc does not tell it,
-// the time now.
+// ProcessStart returns when this process was started, to a hundredth of a second (USER_HZ); the current time if /proc
+// does not show it.
 func ProcessStart() time.Time {
 	const tick = time.Second / 100
 	text, err := os.ReadFile("/proc/self/stat")
@@ -44,9 +44,9 @@ func ProcessStart() time.Time {
 	return time.Now().Add(time.Duration(st.StartTime)*tick - time.Duration(up.Nano()))
 }
 
-// ownMaxRSS gives the peak resident memory in bytes, VmHWM of /proc/self/status, which is in KiB (fs/proc/task_mmu.c);
-// 0 without /proc. ru_maxrss of getrusage does not do: it survives execve (setmax_mm_hiwater_rss in fs/exec.c), so that
-// a program started by a larger one shows the size of that.
+// ownMaxRSS returns the peak resident memory in bytes, VmHWM of /proc/self/status, which is in KiB
+// (fs/proc/task_mmu.c); 0 without /proc. ru_maxrss of getrusage does not do: it survives execve
+// (setmax_mm_hiwater_rss in fs/exec.c), so a program started by a larger one shows the larger size.
 func ownMaxRSS() int64 {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -61,17 +61,17 @@ func ownMaxRSS() int64 {
 	return 0
 }
 
-// timerSlack is how late the kernel may wake a thread whose time has come, in place of 0.05 ms: windows and passes are
-// longer by far, and measured.
+// timerSlack is how late the kernel may wake a thread whose timer has expired, instead of 0.05 ms: windows and passes
+// are far longer, and measured.
 const timerSlack = time.Millisecond
 
-// lateTimers has the kernel wake the threads of this process late (timerslack_ns, proc(5); Linux 4.6, with CAP_SYS_NICE
-// for all but one). It is for the runtime's monitor (sysmon in Go's src/runtime/proc.go), which wakes every 20 µs for a
-// while as soon as a goroutine runs: of 10 s beside a busy server it took 14 % of this process's CPU time, and with
-// this a third of that. A process that is started later inherits it.
+// lateTimers has the kernel wake the threads of this process late (timerslack_ns, proc(5); Linux 4.6, with
+// CAP_SYS_NICE for all but one). The reason is the runtime's monitor (sysmon in Go's src/runtime/proc.go), which
+// wakes every 20 µs for a while as soon as a goroutine runs: in 10 s next to a busy server it took 14 % of this
+// process's CPU time, and with this setting a third of that. A process that is started later inherits it.
 func lateTimers() {
 	slack := []byte(strconv.FormatInt(int64(timerSlack), 10))
 	for _, tid := range ownThreads() { // each is below /proc too, though not listed there
-		_ = os.WriteFile("/proc/"+strconv.Itoa(tid)+"/timerslack_ns", slack, 0) // without the right it stays so
+		_ = os.WriteFile("/proc/"+strconv.Itoa(tid)+"/timerslack_ns", slack, 0) // without permission it stays so
 	}
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // leastFiles is how many files a run must be able to open. On 2 CPUs the collectors have up to 182 open at once, with
-// --deep. With fewer, chance would decide which of them get one, and two runs would differ. Per CPU there are more, of
-// perf events; a collector that lacks those says so itself.
+// --deep. With fewer, chance would decide which collectors get one, and two runs would differ. Each further CPU adds
+// more, for perf events; a collector that lacks those says so itself.
 const leastFiles = 256
 
 // enoughFiles says why the run cannot open as many files as it needs, or nil.
@@ -21,7 +21,7 @@ func enoughFiles() error {
 		return fmt.Errorf("read the limit of open files: %w", err)
 	}
 	if limit.Cur >= leastFiles+standardFiles {
-		// Without procfs it cannot be told, and the collectors will say what they lack.
+		// Without procfs this is unknown, and the collectors will say what they lack.
 		if open, _ := os.ReadDir("/proc/self/fd"); uint64(len(open))+leastFiles <= limit.Cur {
 			return nil
 		}
@@ -31,5 +31,5 @@ func enoughFiles() error {
 		leastFiles)
 }
 
-// standardFiles are the files that every process has, and those of Go's runtime (epoll and eventfd).
+// standardFiles is the number of files that every process has, including those of Go's runtime (epoll and eventfd).
 const standardFiles = 5

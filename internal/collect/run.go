@@ -20,17 +20,17 @@ type Options struct {
 	Meta       recording.Meta // version and target; Run fills in the rest
 	Tick       func(done, total time.Duration)
 	Ended      func() string // polled each interval: why the target is gone, or ""
-	Budget     *Budget       // of CPU time; nil for none
-	Alone      bool          // the process is for this run only: what it took to start is a part of the cost
+	Budget     *Budget       // CPU time; nil for no limit
+	Alone      bool          // the process is for this run only: its start is a part of the cost
 	Asked      time.Time     // when the process was started for this run, if it was: see [afterWindow]
 
-	late time.Duration // what went by from Asked until the run began
+	late time.Duration // time from Asked until the run began
 }
 
-// Run collects until the duration is over, the context is done or the target has ended, and gives what was measured
-// until then; a collection cut short says so in its Meta. It returns at most a second after that, also when collectors
-// hang, plus the longest [Collector.Grace] if that collector needs it, of which nothing goes beyond [afterWindow]. It
-// fails only when the interval or the duration is not positive, or nothing at all could be collected.
+// Run collects until the duration is over, the context is done or the target has ended, and returns what was measured
+// until then; a collection cut short says so in its Meta. It returns at most a second after that, even if collectors
+// hang, plus the longest [Collector.Grace] if that collector needs it, but never later than [afterWindow] allows. It
+// fails only if the interval or the duration is not positive, or nothing at all could be collected.
 func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	if o.Interval <= 0 || o.Duration <= 0 {
 		return nil, fmt.Errorf("interval %v and duration %v must be above zero", o.Interval, o.Duration)
@@ -53,7 +53,7 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	defer abandon()
 	workers := open(openCtx, b, o)
 	covered, early := loop(ctx, b, workers, o)
-	abandon() // an Open that still hangs is told that nobody waits for it
+	abandon() // tells an Open that still hangs that nobody waits for it
 	finish(workers, o)
 	o.Budget.leave(workers)
 	m := o.metaOf(began, covered, cpu)
@@ -65,7 +65,7 @@ func Run(ctx context.Context, o Options) (*recording.Recording, error) {
 	return b.Done(m.Meta), nil
 }
 
-// unmeasured is the recording of a run in which no collector was opened, for the reason given.
+// unmeasured returns the recording of a run that opened no collector, for the given reason.
 func (o Options) unmeasured(why error) *recording.Recording {
 	m := o.metaOf(time.Now(), 0, ownCPU())
 	for _, c := range o.Collectors {
@@ -75,11 +75,11 @@ func (o Options) unmeasured(why error) *recording.Recording {
 	return recording.NewBuilder().Done(m.Meta)
 }
 
-// meta is the Meta of a recording in the making.
+// meta is the Meta of an unfinished recording.
 type meta struct{ recording.Meta }
 
-// metaOf is that of the time that began then, when perfdoctor itself had used so much CPU time; it lacks the
-// collectors.
+// metaOf returns the meta of a window that started at began, when perfdoctor itself had used cpu of CPU time; it
+// lacks the collectors.
 func (o Options) metaOf(began time.Time, covered, cpu time.Duration) *meta {
 	m := &meta{o.Meta}
 	m.Schema = recording.SchemaVersion
@@ -102,7 +102,7 @@ func (m *meta) add(st recording.CollectorStatus, missing []recording.Missing) {
 	}
 }
 
-// addAll closes all side by side, as many may wait for the kernel, and adds their reports in their order.
+// addAll closes all workers in parallel, because many may wait for the kernel, and adds their reports in their order.
 func (m *meta) addAll(workers []*worker) {
 	reports := make([]func(), len(workers))
 	var all sync.WaitGroup
@@ -118,7 +118,7 @@ func (m *meta) addAll(workers []*worker) {
 	}
 }
 
-// nothing says why there is no recording, with the reason of one collector: they mostly fail for the same.
+// nothing says why there is no recording, with the reason of one collector: they mostly fail for the same reason.
 func nothing(collectors []recording.CollectorStatus) error {
 	const advice = "run `perfdoctor preflight` to see what is missing here"
 	if len(collectors) == 0 {
@@ -127,7 +127,7 @@ func nothing(collectors []recording.CollectorStatus) error {
 	return fmt.Errorf("nothing could be collected (%s: %s): %s", collectors[0].Name, collectors[0].Reason, advice)
 }
 
-// open opens all collectors side by side.
+// open opens all collectors in parallel.
 func open(ctx context.Context, b *recording.Builder, o Options) []*worker {
 	workers := make([]*worker, len(o.Collectors))
 	var wg sync.WaitGroup
@@ -140,13 +140,13 @@ func open(ctx context.Context, b *recording.Builder, o Options) []*worker {
 	go func() { wg.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(min(openGrace, o.Duration/4)): // one that hangs in Open must not hold up the others
+	case <-time.After(min(openGrace, o.Duration/4)): // a collector that hangs in Open must not hold up the others
 	}
 	return workers
 }
 
-// loop samples at every tick and once more at the end, and gives when the last samples began and the reason when it
-// ended before its time.
+// loop samples at every tick and once more at the end. It returns when the last samples began and, if it ended early,
+// the reason.
 func loop(ctx context.Context, b *recording.Builder, workers []*worker, o Options) (
 	covered time.Duration, early string,
 ) {
@@ -199,7 +199,7 @@ func (o Options) ended(b *recording.Builder) string {
 	return ""
 }
 
-// moment is where in the run a sample is taken.
+// A moment is where in the run a sample is taken.
 type moment int
 
 const (
@@ -208,11 +208,12 @@ const (
 	last
 )
 
-// limit is the time one sample may take at this moment: half of the interval, so that a slow one is late before the
-// next is due. The slowest healthy one, 100,000 sockets with tcp_info, takes 0.1 s; on an emulated CPU most take 0.5 s.
+// limit returns the time that one sample may take at this moment: half of the interval, so that a slow sample is late
+// before the next is due. The slowest healthy one, 100,000 sockets with tcp_info, takes 0.1 s; on an emulated CPU
+// most take 0.5 s.
 func (o Options) limit(m moment) time.Duration {
 	switch limit := max(o.Interval/2, 50*time.Millisecond); m {
-	case first: // of a short run, the first sample must not be all
+	case first: // the first sample must not take all of a short run
 		return min(limit, max(o.Duration/4, 50*time.Millisecond))
 	case last:
 		return min(limit, lastLimit)
@@ -221,9 +222,9 @@ func (o Options) limit(m moment) time.Duration {
 	}
 }
 
-// sampleAll starts one sample of each collector that is due, and waits for the first and the last ones only: they must
-// cover the same time. Who has a grace is not waited for here, but in finish. It gives when all had begun: what they
-// take is no part of the time that they cover.
+// sampleAll starts one sample of each collector that is due, and waits for the first and the last ones only: they
+// must cover the same time. It does not wait for collectors with a grace; finish does. It returns when all had begun:
+// what samples take is not part of the time that they cover.
 func sampleAll(
 	ctx context.Context, b *recording.Builder, workers []*worker, o Options, m moment,
 ) (begun time.Duration) {
@@ -253,12 +254,12 @@ func sampleAll(
 	return begun
 }
 
-// grace is [Collector.Grace] as far as the run has time for it.
+// grace returns [Collector.Grace], limited to what the run has time for.
 func (o Options) grace(c Collector) time.Duration {
 	return min(c.Grace, max(afterWindow-o.late, leastGrace))
 }
 
-// finish waits for what still runs. What hangs is reported as late and dies with the process.
+// finish waits for what still runs. A sample that hangs is reported as late and dies with the process.
 func finish(workers []*worker, o Options) {
 	began := time.Now()
 	for _, w := range workers {

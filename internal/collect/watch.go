@@ -11,7 +11,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
-// Passes bounds what passes in the background cost.
+// Passes bounds the cost of background passes.
 type Passes struct {
 	Share          float64       // of one CPU
 	Least, Longest time.Duration // between two passes
@@ -24,15 +24,15 @@ type Watch struct {
 	err    error
 }
 
-// Watch makes passes until [Watch.Stop], or until one fails. The time between two is random, so that a program's own
-// beat is not taken for its state. It is the longest after a pass that was idle: that found nothing to look at. what
-// names the passes in the error of one that panicked. Passes count for the collector that env opens, and are rarer
-// where the budget is used up.
+// Watch makes passes until [Watch.Stop], or until one fails. The time between two passes is random, so that a
+// program's own rhythm is not mistaken for its state. It is longest after an idle pass, which found nothing to look
+// at. what names the passes in the error of a pass that panicked. Passes count towards the collector that env opens,
+// and become rarer if the budget is used up.
 func (env Env) Watch(ctx context.Context, what string, p Passes,
 	pass func(context.Context) (idle bool, err error),
 ) *Watch {
 	w := &Watch{}
-	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx)) // that of opening a collector is over before
+	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx)) // the context of opening a collector ends earlier
 	w.done.Go(func() {
 		w.err = firewall.Run(what, func() error { return env.watch(ctx, p, pass) })
 	})
@@ -45,15 +45,15 @@ func (env Env) watch(ctx context.Context, p Passes, pass func(context.Context) (
 		budget = env.worker.budget
 	}
 	for ctx.Err() == nil {
-		// On full CPUs a pass waits longer than it runs: what counts is the thread's CPU time. Between passes no thread
-		// is kept, which would have to be woken by another.
+		// On full CPUs a pass waits longer than it runs: what counts is the thread's CPU time. No thread is kept
+		// between passes, because another thread would have to wake it.
 		runtime.LockOSThread()
 		began := ThreadCPU()
 		idle, err := pass(ctx)
 		cost := ThreadCPU() - began + wakeCost
 		runtime.UnlockOSThread()
 		env.worker.passed(cost)
-		if err != nil && ctx.Err() == nil { // else the end cut it short
+		if err != nil && ctx.Err() == nil { // otherwise the end cut it short
 			return err
 		}
 		period := budget.rest(p.period(cost, idle))
@@ -62,15 +62,16 @@ func (env Env) watch(ctx context.Context, p Passes, pass func(context.Context) (
 	return nil
 }
 
-// wakeCost is what a pass costs besides what its thread takes: the runtime's timer, its monitor (sysmon) that begins to
-// look around every 20 µs again, and threads that are woken. Measured with Go 1.26 on Linux 6.18: 0.06 to 0.2 ms.
+// wakeCost is what a pass costs besides its thread's time: the runtime's timer, its monitor (sysmon), which starts to
+// wake every 20 µs again, and threads that are woken. Measured with Go 1.26 on Linux 6.18: 0.06 to 0.2 ms.
 const wakeCost = 100 * time.Microsecond
 
-// mostShare is what passes may take of a CPU where each is so dear that with the longest rest they would take more: a
-// pass over 10,000 threads takes 0.02 to 0.2 s, and a few of them tell as much as many over a hundred.
+// mostShare is the share of a CPU that passes may take if each is so expensive that with the longest rest they would
+// take more: a pass over 10,000 threads takes 0.02 to 0.2 s, and a few of them say as much as many passes over a
+// hundred threads.
 const mostShare = 0.01
 
-// period is how long to wait after a pass, so that its cost is the share, within the bounds.
+// period returns how long to wait after a pass, so that its cost is the share, within the bounds.
 func (p Passes) period(cost time.Duration, idle bool) time.Duration {
 	longest := max(p.Longest, time.Duration(float64(cost)/mostShare))
 	if idle {
@@ -79,7 +80,7 @@ func (p Passes) period(cost time.Duration, idle bool) time.Duration {
 	return min(max(time.Duration(float64(cost)/p.Share), p.Least), longest)
 }
 
-// Stop ends the passes, and gives the error of the one that failed. It may be called again.
+// Stop ends the passes, and returns the error of the pass that failed. It may be called again.
 func (w *Watch) Stop() error {
 	w.cancel()
 	w.done.Wait()

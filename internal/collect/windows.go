@@ -12,26 +12,26 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// betweenShare is the share of wall time that one collector may spend on samples within a window, and on facts. All of
-// them together are to stay below half a percent of a CPU, of which the ends of windows take the larger part: these
-// give a window its rates, and are taken whatever they cost, up to [lastLimit].
+// betweenShare is the share of wall time that one collector may spend on samples within a window, and on facts. All
+// of them together must stay below half a percent of a CPU. The samples at the ends of windows take the larger part
+// of that: they give a window its rates, and are taken whatever they cost, up to [lastLimit].
 const betweenShare = 0.0005
 
-// endShare is the share of a CPU that a collector which bounds its own ([Collector.Share]) may take at the ends of
-// windows. What it read last stands for the windows in between. The sockets of a host that has 100,000 take 0.15 s, so
-// that they are read every 75 s.
+// endShare is the share of a CPU that a collector with a [Collector.Share] may take at the ends of windows. Its last
+// reading stands for the windows in between. Reading 100,000 sockets of a host takes 0.15 s, so they are read every
+// 75 s.
 const endShare = 0.002
 
-// reopenAfter is when a collector is closed and opened anew. What it keeps for what is long gone, in its own memory or
-// in tables of the kernel, goes with it. To open all of them takes 0.2 s of CPU, so this takes 0.03 % of one.
+// reopenAfter is when a collector is closed and reopened. This drops what it keeps for things long gone, in its own
+// memory or in tables of the kernel. Opening all collectors takes 0.2 s of CPU time, so this takes 0.03 % of a CPU.
 const reopenAfter = 10 * time.Minute
 
 // Windows collects window after window of o.Duration, without a gap, until the context is done. Collectors stay open
-// from one window to the next, and the last sample of a window is the first of the next. Each finished window is given
-// to each, in which nobody may dawdle: meanwhile nothing is sampled. A collector at the pace [AtEnd] is opened anew for
-// each window.
+// from one window to the next, and the last sample of a window is the first of the next. Each finished window is
+// passed to each, which must return soon: nothing is sampled meanwhile. A collector with the pace [AtEnd] is reopened
+// for each window.
 //
-// It fails only when the interval or the duration is not positive. A window of which nothing could be collected says so
+// It fails only if the interval or the duration is not positive. A window in which nothing could be collected says so
 // in its Meta.
 func Windows(ctx context.Context, o Options, each func(*recording.Recording)) error {
 	if o.Interval <= 0 || o.Duration <= 0 {
@@ -61,22 +61,22 @@ func Windows(ctx context.Context, o Options, each func(*recording.Recording)) er
 	return nil
 }
 
-// staggered keeps collectors from being opened anew all at once.
+// staggered keeps collectors from being reopened all at once.
 func staggered(i, n int) time.Duration { return reopenAfter * time.Duration(i) / time.Duration(n) }
 
-// stream is a run of windows.
+// A stream is a run of windows.
 type stream struct {
 	o       Options
 	workers []*worker
-	b       *recording.Builder // of the window under way
+	b       *recording.Builder // of the current window
 	began   time.Time          // of that window
-	cpu     time.Duration      // own, then
+	cpu     time.Duration      // own CPU time at began
 
 	renewals sync.WaitGroup
 }
 
-// join waits for the collectors that are being opened anew, as long as [finish] does: what one undoes on the host as it
-// is closed is to be undone before the process ends.
+// join waits for the collectors that are being reopened, as long as [finish] does: what a collector undoes on the
+// host when it is closed must be undone before the process ends.
 func (s *stream) join() {
 	done := make(chan struct{})
 	go func() { s.renewals.Wait(); close(done) }()
@@ -88,8 +88,8 @@ func (s *stream) join() {
 	}
 }
 
-// wait samples until the window is over, and is false when the context is done before. A window that follows a late one
-// is as long as any: its time counts from its own beginning.
+// wait samples until the window is over, and returns false if the context is done earlier. A window after a late one
+// is as long as any other: its time counts from its own beginning.
 func (s *stream) wait(ctx, sampling context.Context) bool {
 	deadline := time.NewTimer(s.o.Duration - s.b.Elapsed())
 	defer deadline.Stop()
@@ -108,7 +108,7 @@ func (s *stream) wait(ctx, sampling context.Context) bool {
 	}
 }
 
-// end takes the last samples of the window and begins the next with them.
+// end takes the last samples of the window and begins the next window with them.
 func (s *stream) end(openCtx, sampling context.Context) *recording.Recording {
 	from := s.b.Elapsed()
 	covered := sampleAll(sampling, s.b, s.workers, s.o, last)
@@ -156,8 +156,8 @@ func settleGraces(workers []*worker) {
 	}
 }
 
-// renewable tells that the collector is to be opened anew: what it gathered is told at the end of a window only, it has
-// been open for long, or it could not be opened. One whose sample or Open hangs is left alone.
+// renewable reports whether to reopen the collector: it reports only at the end of a window, it has been open for
+// long, or it could not be opened. A collector with a hanging sample or Open is left alone.
 func (w *worker) renewable() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,17 +167,17 @@ func (w *worker) renewable() bool {
 	return w.busy == nil && (w.c.Pace == AtEnd && w.src != nil && w.given == nil || !time.Now().Before(w.reopenAt))
 }
 
-// spared tells that the last sample took so much CPU time that none is taken now. The worker is locked.
+// spared reports whether the last sample took so much CPU time that none is taken now. The worker must be locked.
 func (w *worker) spared() bool { return w.continues && time.Now().Before(w.sparedTo) }
 
-// resting is spared of a worker that is not locked.
+// resting is spared for a worker that is not locked.
 func (w *worker) resting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.spared()
 }
 
-// gaugesOf leaves out counters: one that stands still would have a rate of nothing.
+// gaugesOf leaves out counters: a counter that stands still would have a rate of zero.
 func gaugesOf(all []metric.Metric) (gauges []metric.Metric) {
 	for _, m := range all {
 		if m.Describe().Kind == metric.KindGauge {
@@ -187,14 +187,14 @@ func gaugesOf(all []metric.Metric) (gauges []metric.Metric) {
 	return gauges
 }
 
-// begin turns a worker that was just opened to windows.
+// begin switches a worker that was just opened to windows.
 func (w *worker) begin(reopenAt time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.continues, w.reopenAt = true, reopenAt
 }
 
-// detach takes the source out of the worker, so that nobody else closes it: the run may end before it is opened anew.
+// detach removes the source from the worker, so that nobody else closes it: the run may end before it is reopened.
 func (w *worker) detach() Source {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -204,10 +204,10 @@ func (w *worker) detach() Source {
 	return src
 }
 
-// renew closes the source that was the worker's, opens another, and takes its first sample of the window.
+// renew closes the worker's former source, opens another, and takes its first sample of the window.
 func (w *worker) renew(openCtx, sampling context.Context, o Options, src Source) {
 	if src != nil {
-		// its last sample is taken, and what could not be undone now is undone at the end of the process
+		// its last sample is taken, and what cannot be undone now is undone at the end of the process
 		_ = w.closeSource(src)
 	}
 	w.open(openCtx, o.Env)
@@ -216,15 +216,15 @@ func (w *worker) renew(openCtx, sampling context.Context, o Options, src Source)
 	}
 }
 
-// rested tells that the collector may read its facts again without exceeding its share of the time. They change with
-// the cure of what they say.
+// rested reports whether the collector may read its facts again without exceeding its share of the time. Facts change
+// when somebody fixes what they show.
 func (w *worker) rested() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.src != nil && w.busy == nil && !time.Now().Before(w.next)
 }
 
-// readAgain reads facts for the window that begins.
+// readAgain rereads facts for the window that begins.
 func (w *worker) readAgain(sampling context.Context, o Options) {
 	w.mu.Lock()
 	w.started = false
@@ -232,7 +232,7 @@ func (w *worker) readAgain(sampling context.Context, o Options) {
 	w.start(sampling, o.limit(between), between)
 }
 
-// endWindow gives the collector's status of the window that ends, and turns it to the next.
+// endWindow returns the collector's status in the window that ends, and switches it to the next window.
 func (w *worker) endWindow(next *recording.Builder) (recording.CollectorStatus, []recording.Missing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,12 +250,12 @@ func (w *worker) endWindow(next *recording.Builder) (recording.CollectorStatus, 
 		w.missing = nil
 	}
 	if w.src != nil {
-		w.err = nil // of a sample: the next may do better
+		w.err = nil // an error of a sample: the next may succeed
 	}
 	return st, missing
 }
 
-// windowOutcome is [worker.outcome] of one window, after which the source stays open.
+// windowOutcome is [worker.outcome] for one window: it leaves the source open.
 func (w *worker) windowOutcome() error {
 	switch {
 	case w.given != nil:

@@ -16,13 +16,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// worker runs one collector. Its fields are guarded by mu; busy is closed when the sample in flight has ended, and nil
+// A worker runs one collector. mu guards its fields; busy is closed when the sample in flight has ended, and nil
 // without one.
 type worker struct {
 	c Collector
 	b *recording.Builder
 
-	budget  *Budget // that opening it does not count for
+	budget  *Budget // does not include opening it
 	mu      sync.Mutex
 	opened  chan struct{} // closed when Open has returned
 	src     Source
@@ -30,23 +30,23 @@ type worker struct {
 	over    bool // the run has ended: what opens or returns from now on is closed at once
 	started bool // a sample was begun
 	busy    chan struct{}
-	lateErr error // of the first sample that was late
+	lateErr error // from the first late sample
 	next    time.Time
 	cpu     time.Duration // of its samples since the budget's last step
-	passes  atomic.Int64  // CPU time of its passes in the background, likewise; who has the lock may wait for one
+	passes  atomic.Int64  // likewise, of its background passes; a holder of the lock may wait for one
 	given   error         // why it was given up
 	status  recording.CollectorStatus
 	missing []recording.Missing
 
 	continues bool          // from one window to the next (Windows)
-	reopenAt  time.Time     // when it is to be closed and opened anew
+	reopenAt  time.Time     // when to close and reopen it
 	sparedTo  time.Time     // until when no sample is taken at the ends of windows either
 	owes      time.Duration // CPU time of samples beyond the collector's share, at owesAt
 	owesAt    time.Time
 }
 
 func (w *worker) open(ctx context.Context, env Env) {
-	runtime.LockOSThread() // whose CPU time is that of opening it
+	runtime.LockOSThread() // so that its CPU time is the cost of opening the collector
 	cpu := ThreadCPU()
 	env.worker = w
 	src, err := Open(ctx, w.c, env)
@@ -62,7 +62,7 @@ func (w *worker) open(ctx context.Context, env Env) {
 	w.src, w.err = src, err
 }
 
-// Open opens a collector as [Run] does: if all it requires is there. An error that an old kernel explains is an
+// Open opens a collector as [Run] does, if all it requires is available. An error that an old kernel explains is an
 // [UnavailableError] that says so.
 func Open(ctx context.Context, c Collector, env Env) (Source, error) {
 	src, err := openChecked(ctx, c, env)
@@ -81,8 +81,8 @@ func openChecked(ctx context.Context, c Collector, env Env) (Source, error) {
 	return firewall.Parse("collector "+c.Name, func() (Source, error) { return c.Open(ctx, env) })
 }
 
-// due tells whether the collector's pace asks for a sample now. The first one is due at any moment: the collector may
-// have been late to open.
+// due reports whether the collector's pace asks for a sample now. The first sample is due at any moment: the
+// collector may have opened late.
 func (w *worker) due(m moment) bool {
 	switch {
 	case w.c.Pace == AtEnd:
@@ -97,8 +97,8 @@ func (w *worker) due(m moment) bool {
 	return w.c.Pace != Once
 }
 
-// start begins a sample unless one is in flight, the collector is not open, none is due, or it has used up its share of
-// time. It reports whether one is in flight now.
+// start begins a sample, unless one is in flight, the collector is not open, no sample is due, or the collector has
+// used up its share of time. It reports whether a sample is in flight now.
 func (w *worker) start(ctx context.Context, limit time.Duration, m moment) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +122,7 @@ func (w *worker) start(ctx context.Context, limit time.Duration, m moment) bool 
 func (w *worker) sample(ctx context.Context, src Source, a *recording.Appender, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	runtime.LockOSThread() // whose CPU time is that of the sample
+	runtime.LockOSThread() // so that its CPU time is the cost of the sample
 	defer runtime.UnlockOSThread()
 	began, cpu := time.Now(), ThreadCPU()
 	err := firewall.Run("collector "+w.c.Name, func() error { return src.Sample(ctx, a) })
@@ -177,7 +177,7 @@ func (w *worker) note(err error, took time.Duration, lost []recording.Loss, miss
 	}
 	st.Samples++
 	if w.continues && w.c.Pace == Once {
-		w.missing = nil // what was missing before is told again, if it still is
+		w.missing = nil // what was missing before is reported again, if it still is
 	}
 	for _, l := range lost {
 		addLoss(st, l)
@@ -188,12 +188,12 @@ func (w *worker) note(err error, took time.Duration, lost []recording.Loss, miss
 			w.missing = append(w.missing, m)
 			continue
 		}
-		w.missing[i] = m // the latest reason: what only starts at first is no longer true at the end
+		w.missing[i] = m // the latest reason: a reason from the start may no longer hold at the end
 	}
 }
 
-// fail notes a sample that failed. One that was late costs itself only, so that it does not change the fate of a
-// collector whose other samples were in time.
+// fail notes a failed sample. A late sample costs only itself: it does not change the status of a collector with
+// other samples in time.
 func (w *worker) fail(err error) {
 	if late(err) {
 		w.status.Late++
@@ -205,8 +205,8 @@ func (w *worker) fail(err error) {
 	w.err = err
 }
 
-// addLoss adds up what each sample lost for itself. Of other kinds it keeps the worst sample's loss: the same
-// destinations are past the bound in every sample.
+// addLoss adds up losses that are separate for each sample. For other kinds it keeps the worst sample's loss: the
+// same destinations exceed the bound in every sample.
 func addLoss(st *recording.CollectorStatus, l recording.Loss) {
 	i := slices.IndexFunc(st.Lost, func(old recording.Loss) bool { return old.What == l.What })
 	switch {
@@ -219,8 +219,8 @@ func addLoss(st *recording.CollectorStatus, l recording.Loss) {
 	}
 }
 
-// settle waits until no sample is in flight, and for one that has a grace until its Open has returned, which may have
-// something to undo.
+// settle waits until no sample is in flight and, for a collector with a grace, until its Open has returned, which may
+// have something to undo.
 func (w *worker) settle(timeout <-chan time.Time) {
 	if w.c.Grace > 0 {
 		w.mu.Lock()
@@ -238,7 +238,7 @@ func (w *worker) settle(timeout <-chan time.Time) {
 	}
 }
 
-// idle gives a channel that is closed when no sample is in flight.
+// idle returns a channel that is closed when no sample is in flight.
 func (w *worker) idle() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,8 +250,8 @@ func (w *worker) idle() <-chan struct{} {
 	return closed
 }
 
-// report closes the source and gives the collector's status. A source whose sample or Open still hangs is closed when
-// that returns, if ever.
+// report closes the source and returns the collector's status. If a sample or Open still hangs, the source is closed
+// when that returns, if ever.
 func (w *worker) report() (recording.CollectorStatus, []recording.Missing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,11 +268,11 @@ func (w *worker) report() (recording.CollectorStatus, []recording.Missing) {
 	return st, slices.Clone(w.missing)
 }
 
-// closeLimit is how long closing a source may take: it lets go of what is in the kernel, some milliseconds.
+// closeLimit is how long closing a source may take: it releases what is in the kernel, which takes some milliseconds.
 const closeLimit = 300 * time.Millisecond
 
-// closeSource closes a source. One that takes longer, as its pass in the background hangs ([Watch]), is left: what is
-// not undone now is undone at the end of the process.
+// closeSource closes a source. It abandons a source that takes longer, because its background pass hangs ([Watch]):
+// what is not undone now is undone at the end of the process.
 func (w *worker) closeSource(src Source) error {
 	limit := min(w.c.Grace, leastGrace) + closeLimit
 	_, err := clock.Within(limit, func() (struct{}, error) { return struct{}{}, src.Close() })
@@ -282,7 +282,7 @@ func (w *worker) closeSource(src Source) error {
 	return err
 }
 
-// outcome gives the error that the collector's status tells, and closes the source.
+// outcome returns the error for the collector's status, and closes the source.
 func (w *worker) outcome() error {
 	switch {
 	case w.given != nil && w.busy == nil:

@@ -18,24 +18,24 @@ type Data struct {
 	After    Side      `json:"after"`
 	Verdict  Verdict   `json:"verdict"`
 	Outcome  Outcome   `json:"outcome"`
-	Findings []Finding `json:"findings"` // what counts first
-	// Promises are what was foretold of the findings before that were to be fixed, and what came of it.
+	Findings []Finding `json:"findings"` // the most important first
+	// Promises are the predictions for the findings before that were to be fixed, with their outcome.
 	Promises []Promised `json:"promises,omitempty"`
 	Numbers  []Number   `json:"numbers"`
 	Methods  *Methods   `json:"methods,omitempty"` // with a CPU profile
 	Others   []Other    `json:"others"`            // further metrics that moved, the most first
-	// what else differs between the recordings, so that not only the program may be compared
+	// Doubts are other differences between the recordings, so that more than the program may have changed.
 	Doubts []string `json:"doubts,omitempty"`
 	Stacks *Stacks  `json:"-"` // for differential flame graphs; nil without two profiles of one kind
-	// Printed is the 99th percentile of requests in seconds, before and after, that a load generator printed for all of
-	// its run; absent where that is not known of both, or the seconds' own are.
+	// Printed is the 99th percentile of requests in seconds, before and after, that a load generator printed for its
+	// whole run; absent unless it is known for both, and absent if the percentiles of the seconds are known.
 	Printed []float64 `json:"printed_p99,omitempty"`
-	// One tells that both are one recording, which has nothing to say of itself.
+	// One reports that both are the same recording, so there is nothing to compare.
 	One bool `json:"one_recording,omitempty"`
 
-	beside  bool // what else ran on the host differs
+	beside  bool // other programs on the host differ
 	standIn bool // segments stand for requests, in one recording at least
-	perhaps bool // another load may have been asked, and would explain something
+	perhaps bool // the load may have differed, which would explain something
 }
 
 // Options adjust a comparison.
@@ -54,8 +54,8 @@ func Compare(before, after *recording.Recording, opts Options) *Data {
 	return d
 }
 
-// pairs are all things that both recordings may have something to say of. The methods of two profiles are paired as
-// they are judged, since what is set aside depends on what was found so far.
+// pairs holds all things that both recordings may have data on. The methods of two profiles are paired as they are
+// judged, because what is set aside depends on what was found so far.
 type pairs struct {
 	findings []findingPair
 	numbers  []numberPair
@@ -95,5 +95,5 @@ func judge(b, a *reading, p pairs) *Data {
 	return d
 }
 
-// Regressed tells whether something got worse.
+// Regressed reports whether something got worse.
 func (d *Data) Regressed() bool { return d.Verdict.Result == Worse || d.Verdict.Result == Mixed }

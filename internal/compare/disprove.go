@@ -14,17 +14,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// Standing is what became of a finding that was put to the test.
+// A Standing is the result of testing a finding.
 type Standing string
 
-// What becomes of findings.
+// The results.
 const (
 	Stands Standing = "stands"
 	Falls  Standing = "falls"
 	Unsure Standing = "cannot be told"
 )
 
-// Sight is what a look at another window says of a finding.
+// A Sight is what another window shows of a finding.
 type Sight string
 
 // The sights.
@@ -34,17 +34,17 @@ const (
 	Elsewhere Sight = "of another subject"
 	OtherCode Sight = "other code"
 	NotThere  Sight = "not there"
-	Blind     Sight = "not seen" // nobody could tell there
+	Blind     Sight = "not seen" // it could not be assessed there
 )
 
-// A Look is what one window says of a finding.
+// A Look is what one window says about a finding.
 type Look struct {
 	At   string `json:"at"` // "first half", "second half" or "second window"
 	Seen Sight  `json:"seen"`
 	Says string `json:"says"` // its summary there, the numbers that were read, or why nothing was seen
 }
 
-// A Tested is a finding that was put to the test, or a check that found nothing though somebody says it should.
+// A Tested is a finding that was tested, or a check that found nothing although somebody says it should.
 type Tested struct {
 	Finding  string   `json:"finding"` // check and subject
 	Severity string   `json:"severity,omitempty"`
@@ -55,16 +55,16 @@ type Tested struct {
 	Looks    []Look   `json:"looks,omitempty"`
 }
 
-// A Test is what became of a recording's findings.
+// A Test is the result of testing a recording's findings.
 type Test struct {
 	Schema    int      `json:"schema"`
 	Recording Side     `json:"recording"`
-	Second    *Side    `json:"second,omitempty"` // the second window, where there is one
-	Load      string   `json:"load,omitempty"`   // of the second window beside that of the first
+	Second    *Side    `json:"second,omitempty"` // the second window, if there is one
+	Load      string   `json:"load,omitempty"`   // of the second window compared to the first
 	Findings  []Tested `json:"findings"`
 }
 
-// Count is how many findings had this result.
+// Count returns how many findings had this result.
 func (t *Test) Count(s Standing) (n int) {
 	for i := range t.Findings {
 		if t.Findings[i].Result == s {
@@ -74,7 +74,7 @@ func (t *Test) Count(s Standing) (n int) {
 	return n
 }
 
-// Overlap says why two recordings are no two windows that know nothing of each other; empty where they are.
+// Overlap says why two recordings are not two independent windows; empty if they are.
 func Overlap(first, second *recording.Recording) string {
 	a, b := first.Meta, second.Meta
 	end := func(m recording.Meta) time.Time {
@@ -89,9 +89,9 @@ func Overlap(first, second *recording.Recording) string {
 	return ""
 }
 
-// Disprove looks for each finding at warning or above in the halves of its recording and, where there is one, in a
-// second window. named are checks whose every finding is tested; one without any falls where the recording passes it.
-// second may be nil. That of a named check which is not among opts.Checks cannot be told.
+// Disprove looks for each finding at warning or above in the halves of its recording and, if there is one, in a
+// second window. named are checks with all findings tested; a named check without findings falls if the recording
+// passes it. second may be nil. The result for a named check that is not among opts.Checks is Unsure.
 func Disprove(first, second *recording.Recording, named []string, opts Options) *Test {
 	x := &tester{
 		first: first, second: second, opts: opts, before: diagnose(first, opts.Checks, opts.Check),
@@ -117,7 +117,7 @@ func Disprove(first, second *recording.Recording, named []string, opts Options) 
 	return t
 }
 
-// tester has what all tests of a recording's findings read.
+// tester holds what all tests of a recording's findings read.
 type tester struct {
 	first, second *recording.Recording
 	opts          Options
@@ -140,7 +140,7 @@ func (x *tester) absent(name string) Tested {
 	return t
 }
 
-// test looks for a finding in all windows that there are.
+// test looks for a finding in all windows.
 func (x *tester) test(f *check.Finding) Tested {
 	t := Tested{
 		Finding: f.ID(), Severity: f.Severity.String(), Summary: f.Summary, Disproof: f.Disproof, Result: Unsure,
@@ -169,7 +169,7 @@ func (x *tester) test(f *check.Finding) Tested {
 	return t
 }
 
-// look says what a window has of a finding.
+// look returns what a window shows of a finding.
 func (x *tester) look(f *check.Finding, at string, res *check.Result, rec *recording.Recording) Look {
 	o := outcome(res, f.Check)
 	switch o.State {
@@ -196,7 +196,7 @@ func (x *tester) look(f *check.Finding, at string, res *check.Result, rec *recor
 	return Look{at, NotThere, "the check finds something else there"}
 }
 
-// otherCode tells whether two findings of the program's own code are of none of the same functions.
+// otherCode reports whether two findings about the program's own code have no function in common.
 func (x *tester) otherCode(f, g *check.Finding, rec *recording.Recording) bool {
 	if f.Stage != check.Code || len(f.Marks) == 0 || len(g.Marks) == 0 {
 		return false
@@ -210,7 +210,7 @@ func (x *tester) otherCode(f, g *check.Finding, rec *recording.Recording) bool {
 	return len(a) > 0 && len(b) > 0
 }
 
-// marked are the functions that a finding names.
+// marked returns the functions that a finding names.
 func marked(rec *recording.Recording, f *check.Finding) map[string]bool {
 	out := map[string]bool{}
 	for _, m := range f.Marks {
@@ -221,8 +221,8 @@ func marked(rec *recording.Recording, f *check.Finding) map[string]bool {
 	return out
 }
 
-// halves judges by the recording alone, which may show that a finding lasts, and never that it is wrong: what is gone
-// in a half may come back.
+// halves judges by the recording alone. It may show that a finding lasts, but never that it is wrong: what is gone in
+// one half may come back.
 func halves(f *check.Finding, looks []Look) (Standing, string) {
 	const again = "; give a second window (--pid N, or another recording)"
 	there, blind := 0, 0
@@ -258,7 +258,7 @@ func firstBlind(looks []Look) string {
 	return ""
 }
 
-// judge judges by a second window, in which the numbers that would disprove the finding were read again.
+// judge judges by a second window, which read the numbers again that would disprove the finding.
 func (x *tester) judge(f *check.Finding, l Look) (Standing, string) {
 	switch l.Seen {
 	case There:
@@ -275,7 +275,7 @@ func (x *tester) judge(f *check.Finding, l Look) (Standing, string) {
 	return x.unless(f, "the second window does not have it"+after(l.Says))
 }
 
-// after puts words behind a colon, where there are any.
+// after puts a colon before s, unless s is empty.
 func after(s string) string {
 	if s == "" {
 		return ""
@@ -283,11 +283,11 @@ func after(s string) string {
 	return ": " + s
 }
 
-// leastWindow is how long a second window is beside the first, for what it lacks to mean something: what comes once in
-// a window of ten seconds is missed by five of them half of the time, and by less nearly always.
+// leastWindow is the least length of a second window relative to the first for an absence to mean something: a window
+// of five seconds misses an event that comes once in ten seconds half of the time, and a shorter one nearly always.
 const leastWindow = 0.5
 
-// unless says that a finding falls, unless what is not there could not have been seen.
+// unless returns that a finding falls, unless what is absent could not have been seen.
 func (x *tester) unless(f *check.Finding, why string) (Standing, string) {
 	lost := x.second.Losses(nil)
 	if c := x.checkOf(f); c != nil {
@@ -311,7 +311,7 @@ func (x *tester) unless(f *check.Finding, why string) (Standing, string) {
 	return Falls, why + "; " + x.load.text
 }
 
-// passed tells whether the second half of the first window does not have the finding any more.
+// passed reports whether the second half of the first window no longer has the finding.
 func (x *tester) passed(f *check.Finding) bool {
 	if len(x.before.halves) == 0 {
 		return false
@@ -320,7 +320,7 @@ func (x *tester) passed(f *check.Finding) bool {
 	return !last.blind[f.Check] && x.look(f, "", last.Result, x.first).Seen == NotThere
 }
 
-// lacks names what the check read in the first window and the second does not have, and why not.
+// lacks names what the check read in the first window but the second window lacks, and why.
 func (x *tester) lacks(f *check.Finding) string {
 	c := x.checkOf(f)
 	if c == nil {
@@ -352,7 +352,7 @@ func outcome(r *check.Result, name string) check.Outcome {
 	return check.Outcome{State: check.Unassessed, Reason: "it was not run"}
 }
 
-// wasRead gives the numbers that a check read where it found nothing.
+// wasRead returns the numbers that a check read when it found nothing.
 func wasRead(o check.Outcome) string {
 	const shown = 3
 	var parts []string
@@ -362,7 +362,7 @@ func wasRead(o check.Outcome) string {
 	return after(strings.Join(parts, ", "))
 }
 
-// loads are what there was to do in a second window beside the first.
+// loads is the load of a second window relative to the first.
 type loads struct {
 	known bool
 	ratio float64
@@ -370,14 +370,14 @@ type loads struct {
 }
 
 const (
-	// sameLoad is the share of the load under which a fault may be absent for want of work: the CPU time of one program
-	// under one load differs by 12 % between runs (docs/decisions/0012), and a fault may be at its threshold.
+	// sameLoad is the share of the load below which a fault may be absent for lack of work: the CPU time of one
+	// program under one load differs by 12 % between runs (docs/decisions/0012), and a fault may be at its threshold.
 	sameLoad = 0.8
-	// leastUse is the CPU time a second that tells of a load where requests are not known: that of key numbers.
+	// leastUse is the least CPU time per second that shows a load if requests are not known, as for the key numbers.
 	leastUse = 0.02
 )
 
-// loadsOf compares by requests where both know them, else by CPU time.
+// loadsOf compares by requests if both windows know them, else by CPU time.
 func loadsOf(first, second *recording.Recording) loads {
 	if second == nil {
 		return loads{}

@@ -5,22 +5,22 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Stacks are the CPU profiles of both recordings laid over each other.
+// Stacks is the CPU profiles of both recordings, overlaid.
 type Stacks struct {
 	Root *stacks.Node // the calls that can be seen in a picture
 	All  *stacks.Both
 	test nodeTest
 }
 
-// LeastShare is below which share of both recordings a call is left out of a picture: a twentieth of a pixel of a wide
-// screen.
+// LeastShare is the share of both recordings below which a picture leaves out a call: a twentieth of a pixel of a
+// wide screen.
 const LeastShare = 1.0 / 40_000
 
-// maxNodes bounds the calls of a picture: each takes a hundred bytes. Of deep stacks that are all different more are
-// left out.
+// maxNodes bounds the calls of a picture: each takes a hundred bytes. If deep stacks all differ, more calls are left
+// out.
 const maxNodes = 200_000
 
-// visible gives the calls to draw.
+// visible returns the calls to draw.
 func visible(all *stacks.Both) *stacks.Node {
 	before, after := float64(all.Before)*LeastShare, float64(all.After)*LeastShare
 	for all.Size(before, after) > maxNodes {
@@ -30,7 +30,7 @@ func visible(all *stacks.Both) *stacks.Node {
 	return all.Tree(before, after)
 }
 
-// stacks gives nil where the profiles cannot be compared.
+// stacks returns nil if the profiles cannot be compared.
 func (d *Data) stacks(b, a *hotcode.CPU) *Stacks {
 	if b == nil || a == nil || d.Methods == nil || d.Methods.Reason != "" {
 		return nil
@@ -39,22 +39,22 @@ func (d *Data) stacks(b, a *hotcode.CPU) *Stacks {
 	return &Stacks{visible(all), all, d.Methods.nodes}
 }
 
-// NodeChange says how much more of a call there is, beside what methods are set against.
+// A NodeChange says how much more of a call there is, relative to what methods are compared against.
 type NodeChange struct {
 	Factor  float64
 	Certain bool // by the test of the list of methods
 }
 
-// A nodeTest is what the list of methods is made by, for a call of the graph.
+// A nodeTest is the test that makes the list of methods, for a call of the graph.
 type nodeTest struct {
 	most    reference
 	total   float64 // samples before
-	between float64 // as of [pair]
+	between float64 // as in [pair]
 	z       float64 // standard errors
-	counts  bool    // methods are set against something
+	counts  bool    // methods are compared against something
 }
 
-// Change gives the change of one call with all that it calls.
+// Change returns the change of one call with all that it calls.
 func (s *Stacks) Change(n *stacks.Node) NodeChange {
 	t := s.test
 	p := pair{name: "", before: float64(n.Before), after: float64(n.After), between: t.between}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Verdict is the one thing to know.
+// A Verdict is the overall result of a comparison.
 type Verdict struct {
 	Result  Result   `json:"result"` // better, worse, same (no difference that these samples can show), or mixed
 	Summary string   `json:"summary"`
@@ -14,11 +14,11 @@ type Verdict struct {
 	Worse   []string `json:"worse,omitempty"`
 }
 
-// Mixed is the result where one thing got better and another worse.
+// Mixed is the result if one thing got better and another worse.
 const Mixed Result = "mixed"
 
-// decide adds up what counts: the outcome's numbers first, then the CPU time per request, then what is left of findings
-// and other numbers, the methods last. What a higher one speaks against is out of account by now.
+// decide adds up what counts: the outcome's numbers first, then the CPU time per request, then the remaining findings
+// and other numbers, the methods last. What contradicts a higher one is discounted by now.
 func (d *Data) decide() {
 	v := &d.Verdict
 	outcome := func(n *Number) bool { return slices.Contains(outcomes, n.Name) }
@@ -44,7 +44,7 @@ func (d *Data) decide() {
 	v.conclude(d)
 }
 
-// decideNumbers notes those numbers that count.
+// decideNumbers notes the numbers that count.
 func (d *Data) decideNumbers(of func(*Number) bool) {
 	for i := range d.Numbers {
 		switch n := &d.Numbers[i]; {
@@ -57,8 +57,8 @@ func (d *Data) decideNumbers(of func(*Number) bool) {
 	}
 }
 
-// decideMethods notes where some do not count, for the reader who sees them listed. They are the last to be asked:
-// where anything else says better or worse, what speaks against it does not count.
+// decideMethods notes if some methods do not count, for the reader who sees them listed. It runs last: if anything
+// else says better or worse, methods that contradict it do not count.
 func (d *Data) decideMethods() {
 	m, v := d.Methods, &d.Verdict
 	whole := Unknown
@@ -99,7 +99,7 @@ func (m *Methods) uncounted(grown, shrunk []Method) string {
 	return "what shrank does not count: as a whole it got worse, and work may have moved"
 }
 
-// follows tells whether a finding is the consequence of another one that has the same fate: the cause is enough for a
+// follows reports whether a finding is the consequence of another one with the same fate: the cause is enough for a
 // verdict.
 func (d *Data) follows(f *Finding) bool {
 	for i := range d.Findings {
@@ -111,7 +111,7 @@ func (d *Data) follows(f *Finding) bool {
 	return false
 }
 
-// relieved tells whether a finding is gone, a number better, or more done.
+// relieved reports whether a finding is gone, a number is better, or more was done.
 func (d *Data) relieved() bool {
 	for i := range d.Findings {
 		if f := &d.Findings[i]; f.decides() && (f.Fate == Gone || f.Fate == Fallen) {
@@ -144,7 +144,7 @@ func (v *Verdict) conclude(d *Data) {
 	}
 }
 
-// least says what a difference would have to be to show.
+// least says how large a difference would have to be to show.
 func (d *Data) least() []string {
 	var out []string
 	if n := d.number("cpu_per_request"); n != nil && n.Change != nil && n.Before.Mean > 0 {

@@ -8,12 +8,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
-// doubt notes one.
+// doubt notes a doubt.
 func (d *Data) doubt(format string, args ...any) {
 	d.Doubts = append(d.Doubts, fmt.Sprintf(format, args...))
 }
 
-// doubts says what else differs, so that a difference may not be the program's.
+// doubts notes what else differs, so that a difference may not come from the program.
 func (d *Data) doubts(b, a *reading) {
 	x, y := d.Before, d.After
 	d.moved()
@@ -39,7 +39,7 @@ func (d *Data) doubts(b, a *reading) {
 	d.doubtLoad(b, a)
 }
 
-// doubtLoad says what is not known of the load, or differs.
+// doubtLoad notes what is unknown about the load, or differs.
 func (d *Data) doubtLoad(b, a *reading) {
 	switch x := d.number("requests"); {
 	case d.Outcome.Load == LoadMore || d.Outcome.Load == LoadLess:
@@ -57,25 +57,26 @@ func (d *Data) doubtLoad(b, a *reading) {
 	}
 }
 
-// What else runs on a host makes the same work dearer: it shares caches, memory and, with two threads to a core, the
-// core itself. Measured: half a CPU of others made a request half as dear again (docs/decisions/0012). The bounds are
-// what differed between quiet runs, and what did not.
+// Other programs on a host make the same work more expensive: they share caches, memory and, with two threads per
+// core, the core itself. Measured: half a CPU of others made a request half as expensive again (docs/decisions/0012).
+// The bounds separate what differed between quiet runs from what did not.
 const (
 	othersMatter = 0.05 // CPUs
-	othersAtMost = 0.5  // of the CPU time per request: a change by more is not the company's
-	othersFull   = 0.3  // CPUs: of the neighbour for which spreadBeside was measured
-	// of their CPU time per request, so that clients on the same host, who do more when more is asked for, are none
+	othersAtMost = 0.5  // of the CPU time per request: others do not cause a larger change
+	othersFull   = 0.3  // CPUs of the neighbour with which spreadBeside was measured
+	// of the others' CPU time per request, so that clients on the same host, which do more for more requests, do not
+	// count
 	othersFactor = 1.5
 )
 
-// The numbers that depend on what else runs: others make these, and raise those by half at most.
+// The numbers that depend on other programs: others determine the first list, and raise the second by half at most.
 var (
 	othersMake  = []string{"ipc", "cpu_wait", "slow_cpu_waits"}
 	othersRaise = []string{"cpu_per_request", "request_p50", "exchange_p50"}
 )
 
-// disturbed takes the numbers that depend on it out of account when what else ran on the host differs, and gives by how
-// many CPUs it does: 0 if it does not.
+// disturbed discounts the numbers that depend on other programs if these differ between the recordings, and returns
+// by how many CPUs they differ: 0 if they do not.
 func (d *Data) disturbed(b, a *reading) float64 {
 	by, reason := othersDiffer(b, a)
 	if reason == "" {
@@ -111,9 +112,9 @@ func othersDiffer(b, a *reading) (by float64, reason string) {
 	return math.Abs(oa - ob), fmt.Sprintf("what else ran on the host differs: %s and %s", cpus(ob), cpus(oa))
 }
 
-// takenAway finds what the sum of the others hides from othersDiffer: a neighbour takes from target and clients alike,
-// and together they use no more than before. Who waits longer for a CPU and uses less of it does not stand in its own
-// way, unless a quota does.
+// takenAway finds what the sum of the others hides from othersDiffer: a neighbour takes CPU time from target and
+// clients alike, and together they use no more than before. If a target waits longer for a CPU and uses less of it,
+// something else takes the CPU, unless a quota does.
 func (d *Data) takenAway() string {
 	used, wait, quota := d.number("cpu_used"), d.number("cpu_wait"), d.number("throttled_share")
 	if used == nil || wait == nil || used.Result != Changed {
@@ -130,16 +131,16 @@ func (d *Data) takenAway() string {
 	return ""
 }
 
-// unmask takes findings that came out of account that a bottleneck of before may have hidden: who cures one sees the
-// next, and that is no regression. That it was cured, or held back less, must show; and what is worse than it was
-// counts all the same.
+// unmask discounts new findings that an earlier bottleneck may have hidden: fixing one reveals the next, and that is
+// not a regression. There must be evidence that the bottleneck was fixed or held back less. A finding that is worse
+// than the bottleneck was still counts.
 func (d *Data) unmask(principal *check.Finding) {
 	if principal == nil || !d.relieved() {
 		return
 	}
 	for i := range d.Findings {
 		f := &d.Findings[i]
-		// as a fact it may have been there before
+		// it may have been there before as a fact
 		came := f.Fate == New || f.Fate == Risen && f.Before.Severity < check.Warning
 		if came && f.Doubt == "" && f.After.Severity <= principal.Severity && f.After.Check != principal.Check {
 			f.Doubt = "before, " + principal.Check + " held the system back and may have hidden it"

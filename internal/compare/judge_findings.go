@@ -6,7 +6,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
-// A Fate is what became of a finding.
+// A Fate is what happened to a finding.
 type Fate string
 
 // The fates.
@@ -16,23 +16,23 @@ const (
 	Risen   Fate = "more severe"
 	Fallen  Fate = "less severe"
 	Stayed  Fate = "stayed"
-	NotSeen Fate = "not comparable" // the other recording cannot tell: the check was not assessed there
+	NotSeen Fate = "not comparable" // the check was not assessed in the other recording
 )
 
-// A Finding is one of either recording, or of both.
+// A Finding is a finding of either recording, or of both.
 type Finding struct {
 	ID     string         `json:"id"` // as in the report of the recording: after, unless it is gone
 	Fate   Fate           `json:"fate"`
 	Before *check.Finding `json:"before,omitempty"`
 	After  *check.Finding `json:"after,omitempty"`
-	// Doubt says why the change may be chance: in a half of one recording the check says what it says of the other.
-	// Empty if not.
+	// Doubt says why the change may be chance: in one half of a recording the check says the same as in the other
+	// recording. Empty if not.
 	Doubt string `json:"doubt,omitempty"`
-	// Moved tells that it came with more that is done: the bottleneck moved to it.
+	// Moved reports that it came with higher throughput: the bottleneck moved to it.
 	Moved bool `json:"moved,omitempty"`
 }
 
-// Either gives the finding as the newer recording has it, if it does.
+// Either returns the finding of the newer recording if it has it, else of the older one.
 func (f *Finding) Either() *check.Finding {
 	if f.After != nil {
 		return f.After
@@ -40,7 +40,7 @@ func (f *Finding) Either() *check.Finding {
 	return f.Before
 }
 
-// judgeFindings says what became of each finding, what counts first.
+// judgeFindings returns what happened to each finding, the most important first.
 func judgeFindings(pairs []findingPair, before, after *diagnosis) []Finding {
 	var out []Finding
 	for _, p := range pairs {
@@ -90,7 +90,7 @@ func single(p findingPair, before, after *diagnosis) Finding {
 	return out
 }
 
-// rank puts what counts first, then goes by the fate, then by the order of the recording's own report.
+// rank orders by importance, then by fate, then by the order of the recording's own report.
 func rank(f *Finding, before, after *diagnosis) int {
 	const perFate = 10_000
 	at, list := f.After, after.whole.Findings
@@ -104,7 +104,7 @@ func rank(f *Finding, before, after *diagnosis) int {
 	return n + slices.IndexFunc(list, func(x check.Finding) bool { return x.ID() == at.ID() })
 }
 
-// Loudest gives the higher of the severities.
+// Loudest returns the higher of the severities.
 func (f *Finding) Loudest() check.Severity {
 	loudest := f.Either().Severity
 	if f.Before != nil {
@@ -113,28 +113,29 @@ func (f *Finding) Loudest() check.Severity {
 	return loudest
 }
 
-// came tells whether the finding is of after: it is new, or more severe.
+// came reports whether the finding is new or more severe.
 func (f *Finding) came() bool { return f.Fate == New || f.Fate == Risen }
 
-// decides tells whether the finding says something about better or worse.
+// decides reports whether the finding says something about better or worse.
 func (f *Finding) decides() bool {
 	changed := f.Fate == New || f.Fate == Gone || f.Fate == Risen || f.Fate == Fallen
 	return changed && f.Doubt == "" && f.Loudest() >= check.Warning && !f.foreign()
 }
 
-// others are the checks of what others do to the target: other guests of the machine, and other programs on its CPUs.
+// others are the checks for what others do to the target: other guests of the machine, and other programs on its
+// CPUs.
 var others = []string{"cpu-steal", "cpu-hog"}
 
-// foreign tells whether the finding is of others and says nothing of the target.
+// foreign reports whether the finding is about others and says nothing about the target.
 func (f *Finding) foreign() bool {
 	return f.Either().Beside || slices.Contains(others, f.Either().Check)
 }
 
 const atThreshold = "half of one window alone says the other: it is at the threshold"
 
-// wavers tells whether a half of the window has the check speak as loudly as the other recording does, and not as the
-// whole does. 0 is silence. Halves that cannot be assessed say nothing. What came up within the window and was critical
-// at its end has passed the threshold, and is not at it.
+// wavers reports whether the check has the severity of the other recording in one half of the window, and not the
+// severity of the whole. 0 means no finding. Halves that cannot be assessed say nothing. A finding that appeared
+// within the window and was critical at its end has passed the threshold, and does not hover at it.
 func (d *diagnosis) wavers(name string, whole, other check.Severity) bool {
 	var said []check.Severity
 	blind := true
@@ -150,7 +151,7 @@ func (d *diagnosis) wavers(name string, whole, other check.Severity) bool {
 	if other > whole {
 		return slices.Max(said) >= other
 	}
-	if blind && slices.Max(said) < whole { // what the whole rests on is in neither
+	if blind && slices.Max(said) < whole { // neither half has what the whole rests on
 		return false
 	}
 	arose := other == 0 && whole == check.Critical && said[len(said)-1] == check.Critical

@@ -11,80 +11,79 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
-// A Method is one method, function or kind of work whose part of the CPU time changed. Shares are of all samples of the
-// recording.
+// A Method is one method, function or kind of work whose share of the CPU time changed. Shares refer to all samples
+// of the recording.
 type Method struct {
 	Name   string  `json:"name"`
 	Before float64 `json:"share_before"`
 	After  float64 `json:"share_after"`
-	// Factor is how much more of it there is, set against what most of the program takes: 1.5 when it takes half as
-	// much again while the rest of the program is as it was. The bounds hold it with a certainty of 99 % for all
-	// methods together.
+	// Factor is how much more of it there is, relative to most of the program: 1.5 if it takes half as much again
+	// while the rest of the program is unchanged. The bounds are 99 % confidence bounds for all methods together.
 	Factor float64 `json:"factor"`
 	Low    float64 `json:"factor_low"`
 	High   float64 `json:"factor_high"`
-	// Extra is what it adds to the program's CPU time, as a share of that before: negative for what it takes away.
+	// Extra is what it adds to the program's CPU time, as a share of the time before; negative if it takes time away.
 	Extra   float64  `json:"extra"`
 	Samples [2]int64 `json:"samples"`
-	// With tells that all is counted in which the method is on the stack, but for what other methods of the lists have:
-	// none of what it calls changed by more than chance, all of it together did.
+	// With reports that all samples with the method on the stack count, except those of other methods of the lists:
+	// no single callee changed by more than chance, but all together did.
 	With bool `json:"with_callees,omitempty"`
 }
 
-// Methods is what two CPU profiles say of the methods.
+// Methods is what two CPU profiles say about the methods.
 type Methods struct {
 	Engine  string     `json:"engine"`
 	Samples [2]int64   `json:"samples"`
 	Seconds [2]float64 `json:"cpu_seconds"` // that the samples stand for
-	Tested  int        `json:"tested"`      // methods with samples enough to be tested
+	Tested  int        `json:"tested"`      // methods with enough samples to be tested
 	Grown   []Method   `json:"grown"`
 	Shrunk  []Method   `json:"shrunk"`
-	// Clustering is how many times more the counts of a second scatter than independent samples would; 1 if they do
+	// Clustering is by which factor the counts per second scatter more than independent samples would; 1 if they do
 	// not, or if the profile has no times.
 	Clustering float64 `json:"clustering"`
-	// Against says what methods are set against: "most of the program", "requests", or "shares" where there is neither,
-	// so that what grew cannot be told from what the rest shrank, and none of it counts.
+	// Against says what methods are compared against: "most of the program", "requests", or "shares" if there is
+	// neither. With shares, growth of a method looks the same as shrinking of the rest, and nothing counts.
 	Against string `json:"against,omitempty"`
 	// Detectable says what change these samples could have shown, for methods of some shares.
 	Detectable []Detectable `json:"detectable"`
 	Reason     string       `json:"reason,omitempty"` // why there is no comparison
-	// Net is what all that grew and all that shrank add up to, as a share of the CPU time before.
+	// Net is the sum of all growth and all shrinking, as a share of the CPU time before.
 	Net       float64 `json:"net"`
 	Uncounted string  `json:"uncounted,omitempty"` // why some or all of them do not count
 	netError  float64 // half the width of Net's bounds
 	aside     string  // why none of them counts
-	only      Result  // of the outcome, beside which only what speaks for it counts
-	between   float64 // as of [pair], of all methods
+	only      Result  // of the outcome: only what supports it counts
+	between   float64 // as in [pair], for all methods
 	scale     float64
 	nodes     nodeTest
 	ofCPU     float64 // spread of CPU time between runs
-	ofWork    float64 // variance of the logarithm of how many times as many requests there were
+	ofWork    float64 // variance of the logarithm of the ratio of requests
 }
 
-// Detectable is the least change of a method that would have been seen four times out of five.
+// A Detectable is the least change of a method that would have been seen four times out of five.
 type Detectable struct {
 	Share  float64 `json:"share"`  // of the method before
 	Factor float64 `json:"factor"` // by which it would have to grow
 	Extra  float64 `json:"extra"`  // as a share of the program's CPU time
-	// of CPU time that a profile would need to show a growth by wanted of all CPU time; 0: this one does
+	// Seconds is the CPU time that a profile needs to show a growth by wanted of all CPU time; 0 if this one does.
 	Seconds float64 `json:"seconds"`
-	// Never tells that no profile would, since what else runs on the host differs.
+	// Never reports that no profile would show it, because other programs on the host differ.
 	Never bool `json:"never,omitempty"`
 }
 
 // wanted is the regression that a profile should be long enough to show.
 const wanted = 0.05
 
-// usualShare is that of a method which is worth a look, and the one that a summary speaks of.
+// usualShare is the share of a method that is worth a look; a summary uses it.
 const usualShare = 0.1
 
-// power is the chance of seeing what is said to be detectable.
+// power is the chance of seeing a change that is called detectable.
 const power = 0.8
 
 // longest caps how far the recording time is extrapolated: minutes become weeks.
 const longest = 1e4
 
-// shownMethods bounds each list: past them there is little that is worth a look.
+// shownMethods bounds each list: further methods are hardly worth a look.
 const shownMethods = 10
 
 // The values of Methods.Against.
@@ -94,8 +93,8 @@ const (
 	AgainstShares   = "shares"
 )
 
-// judgeMethods compares the CPU profiles; nil where neither recording has one. beside is by how many CPUs what else ran
-// on the host differs.
+// judgeMethods compares the CPU profiles; nil if neither recording has one. beside is by how many CPUs other programs
+// on the host differ.
 func judgeMethods(before, after *reading, beside float64) *Methods {
 	b, a := before.profile, after.profile
 	switch {
@@ -122,13 +121,13 @@ func judgeMethods(before, after *reading, beside float64) *Methods {
 		return out
 	}
 	out.ofCPU = keynumber.SpreadOfCPU(before.guest || after.guest)
-	out.between = 2 * square(spreadBeside*beside/othersFull) // beyond what was measured, as much more
+	out.between = 2 * square(spreadBeside*beside/othersFull) // extrapolated beyond what was measured
 	out.ofWork = before.workVariance() + after.workVariance()
 	out.test(tb, ta, workOf(before, after), 1)
 	return out
 }
 
-// workOf gives how many times as many requests the profile after covers; 0 if that is not known.
+// workOf returns the ratio of the requests that the profiles after and before cover; 0 if it is not known.
 func workOf(before, after *reading) float64 {
 	b, a := before.work, after.work
 	if !b.Known() || !a.Known() || b.PerSecond <= 0 || before.profile.Window <= 0 {
@@ -137,7 +136,7 @@ func workOf(before, after *reading) float64 {
 	return a.PerSecond * after.profile.Window / (b.PerSecond * before.profile.Window)
 }
 
-// test compares each method. work is as of [workOf]; places is how many such comparisons are made of the same
+// test compares each method. work is the result of [workOf]; places is how many such comparisons are made of the same
 // recordings.
 func (m *Methods) test(b, a *tally, work float64, places int) {
 	list := pairMethods(b, a, nil, m.between)
@@ -147,7 +146,7 @@ func (m *Methods) test(b, a *tally, work float64, places int) {
 	z *= math.Sqrt(m.Clustering)
 	most := m.reference(list, b, a, work, z)
 	changed, with := m.changes(list, b, a, most, z)
-	if len(with) > 0 { // what these call was taken for a part of what did not change
+	if len(with) > 0 { // what these call was counted as unchanged
 		most = m.reference(pairMethods(b, a, with, m.between), b, a, work, z)
 		changed, _ = m.changes(list, b, a, most, z)
 	}
@@ -161,7 +160,8 @@ func (m *Methods) test(b, a *tally, work float64, places int) {
 	m.detectable(b, a, z)
 }
 
-// changes notes what changed by its own time, and then with all that it calls: with are the latter.
+// changes notes methods that changed by own time, and then methods that changed with all that they call, which it
+// also returns as with.
 func (m *Methods) changes(list []pair, b, a *tally, most reference, z float64) (changed []pair, with map[string]bool) {
 	m.Grown, m.Shrunk = []Method{}, []Method{}
 	for _, p := range list {
@@ -178,10 +178,10 @@ func (m *Methods) changes(list []pair, b, a *tally, most reference, z float64) (
 	return changed, with
 }
 
-// callers looks for methods that changed with all that they call, where none of what they call did for certain: a loop
-// that is walked twice makes ten helpers dearer, none of them by much. The most certain is noted and its samples are
-// set aside, until none is left; so of a method and its callers the one stands in the list that the change is of.
-// changed are the methods that were found by their own time.
+// callers looks for methods that changed with all that they call although no single callee certainly changed: a loop
+// that runs twice makes ten helpers more expensive, none of them by much. It notes the most certain method and sets
+// its samples aside, until none is left. So the list has the method that the change belongs to, not its callers as
+// well. changed are the methods that were found by their own time.
 func (m *Methods) callers(changed []pair, b, a *tally, most reference, z float64) []pair {
 	without := map[string]bool{}
 	for _, p := range changed {
@@ -209,7 +209,7 @@ func (m *Methods) callers(changed []pair, b, a *tally, most reference, z float64
 	return changed
 }
 
-// note puts a method on its list, if it certainly changed and that is worth a word.
+// note puts a method on its list, if it certainly changed and the change is worth mentioning.
 func (m *Methods) note(x Method) bool {
 	switch {
 	case x.Low > 1 && x.Extra >= leastExtra:
@@ -222,8 +222,8 @@ func (m *Methods) note(x Method) bool {
 	return true
 }
 
-// balance adds up what grew and what shrank. Work that has moved from one method to another, or a method that has
-// another name since, is both.
+// balance adds up what grew and what shrank. Work that moved from one method to another, or a renamed method, is
+// both.
 func (m *Methods) balance(changed []pair, most reference, total, z float64) {
 	before, after, variance := 0.0, 0.0, 0.0
 	for _, p := range changed {
@@ -235,8 +235,8 @@ func (m *Methods) balance(changed []pair, most reference, total, z float64) {
 	m.netError = z * math.Sqrt(variance+after*after*most.variance) / total
 }
 
-// counting gives what of the methods speaks for worse and for better. What the CPU time of a request as a whole
-// certainly did, or else what grew and shrank together, outweighs its parts.
+// counting returns the methods that count for worse and for better. A certain change of the CPU time per request as a
+// whole, or else the sum of growth and shrinking, outweighs its parts.
 func (m *Methods) counting(whole Result) (grown, shrunk []Method) {
 	uncertain := math.Abs(m.Net) <= max(m.netError, leastExtra)
 	switch {
@@ -256,13 +256,13 @@ func (m *Methods) counting(whole Result) (grown, shrunk []Method) {
 	return nil, m.Shrunk
 }
 
-// reference is what a method's counts are set against: by what factor there would be more samples after, were the
-// method as it was, and the variance of that factor's logarithm.
+// A reference is what a method's counts are compared against: the factor by which there would be more samples after
+// if the method were unchanged, and the variance of that factor's logarithm.
 type reference struct{ scale, variance float64 }
 
-// reference finds what to set methods against: most of the program, if most of it changed in one ratio; else the
-// requests; else nothing but the total. A single method that is most of the program is no witness where requests are
-// known: it may be the one that changed. Methods whose samples can as well be others' (spreadOfInlined) are no measure.
+// reference returns what to compare methods against: most of the program, if most of it changed by one ratio; else
+// the requests; else only the total. If requests are known, a single method that is most of the program does not
+// serve: it may be the one that changed. Nor do methods whose samples may belong to others (spreadOfInlined).
 func (m *Methods) reference(list []pair, b, a *tally, work, z float64) reference {
 	list = slices.DeleteFunc(slices.Clone(list), func(p pair) bool {
 		return p.between > m.between+2*square(
@@ -282,12 +282,13 @@ func (m *Methods) reference(list []pair, b, a *tally, work, z float64) reference
 	return reference{a.total / b.total, 1/a.total + 1/b.total}
 }
 
-// counts are samples before and after.
+// counts holds the samples before and after.
 type counts struct{ before, after float64 }
 
-// bulk finds the methods whose ratio is no further from the median's than chance allows, then from that of all these
-// together, and how many they are, and how many samples the largest of them has. Set against them, one that grew does
-// not make all others shrink, and one that is gone does not make them grow; nor does a faster CPU or a heavier load.
+// bulk finds the methods with a ratio no further from the median ratio, and then from the ratio of all these
+// together, than chance allows. It returns their samples, the samples of the largest and their number. Compared
+// against them, a method that grew does not make all others shrink, and one that is gone does not make them grow; nor
+// does a faster CPU or a heavier load.
 func bulk(list []pair, z float64) (sum, largest counts, n int) {
 	if len(list) == 0 {
 		return counts{}, counts{}, 0
@@ -314,7 +315,7 @@ func bulk(list []pair, z float64) (sum, largest counts, n int) {
 	return sum, largest, n
 }
 
-// medianRatio is the median of the methods' ratios, each with the weight of its samples.
+// medianRatio returns the median of the methods' ratios, weighted by their samples.
 func medianRatio(list []pair) float64 {
 	ratio := func(p pair) float64 { return (p.after + 0.5) / (p.before + 0.5) }
 	ordered := slices.Clone(list)
@@ -331,11 +332,11 @@ func medianRatio(list []pair) float64 {
 	return 1
 }
 
-// leastBulk is the number of methods from which on one can speak of most of them.
+// leastBulk is the number of methods from which on "most of them" has a meaning.
 const leastBulk = 3
 
-// compare gives the change of one method against most of the program. Counts are taken as Poisson's; adding a half to
-// each keeps the logarithm finite and takes off its bias (J. B. S. Haldane, Annals of Human Genetics 20, 1956).
+// compare returns the change of one method against most of the program. Counts are treated as Poisson; adding a half
+// to each keeps the logarithm finite and removes its bias (J. B. S. Haldane, Annals of Human Genetics 20, 1956).
 func (p pair) compare(totalBefore, totalAfter float64, most reference, z float64) Method {
 	b, a, scale := p.before+0.5, p.after+0.5, most.scale
 	factor := a / b / scale
@@ -347,7 +348,7 @@ func (p pair) compare(totalBefore, totalAfter float64, most reference, z float64
 	}
 }
 
-// detectable says what would have been seen, for methods of some shares.
+// detectable sets what would have been seen, for methods of some shares.
 func (m *Methods) detectable(b, a *tally, z float64) {
 	needs := z + mathext.NormalQuantile(power)*math.Sqrt(m.Clustering)
 	for _, share := range []float64{0.02, usualShare, 0.3} {
@@ -368,9 +369,9 @@ func (m *Methods) detectable(b, a *tally, z float64) {
 	}
 }
 
-// growth is the factor whose logarithm is so many standard errors from none, for a method of a share of so many
-// samples; the error is that of the counts with the growth in them, of the rest of the program, and what differs
-// between runs.
+// growth returns the factor whose logarithm is so many standard errors from zero, for a method with a share of so
+// many samples. The error is the one of the counts including the growth, of the rest of the program, and of the
+// difference between runs.
 func (m *Methods) growth(share, before, after, errors float64) float64 {
 	factor := 1.0
 	rest := 1/before/(1-share) + 1/after/(1-share) + m.between

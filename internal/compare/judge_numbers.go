@@ -8,7 +8,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// A Result is what two recordings say of a number, or of the whole.
+// A Result is what two recordings say about a number, or about the whole.
 type Result string
 
 // The results. Same means that these samples can show no difference, not that there is none.
@@ -17,7 +17,7 @@ const (
 	Improved Result = "better"
 	Worse    Result = "worse"
 	Changed  Result = "changed" // a number without a direction
-	Unknown  Result = "unknown" // of one of the two it is not known
+	Unknown  Result = "unknown" // not known in one of the two
 )
 
 // A Number is one of the key numbers of a comparison.
@@ -33,30 +33,30 @@ type Number struct {
 	Reason string              `json:"reason,omitempty"` // why it is unknown
 }
 
-// A Change is the difference of two estimates, after less before, with the bounds between which it lies with a
-// certainty of 99 % of all numbers of the comparison together. Relative ones are shares of the mean before.
+// A Change is the difference of two estimates, after minus before, with 99 % confidence bounds for all numbers of the
+// comparison together. Relative is a share of the mean before.
 type Change struct {
 	Absolute float64  `json:"absolute"`
 	Low      float64  `json:"low"`
 	High     float64  `json:"high"`
-	Relative *float64 `json:"relative,omitempty"` // absent when there was nothing before
+	Relative *float64 `json:"relative,omitempty"` // absent if the mean before is zero
 	// Detectable is half the width of the bounds: a smaller change would not have been seen.
 	Detectable float64 `json:"detectable"`
 }
 
-// familyError is the chance that a comparison of two runs without any difference names one.
+// familyError is the chance that a comparison of two runs without any difference reports one.
 const familyError = 0.01
 
-// spreadFreedom are the degrees of freedom of the spreads between runs: the number of runs they were measured in
+// spreadFreedom is the degrees of freedom of the spreads between runs: the number of runs they were measured in
 // (docs/decisions/0012).
 const spreadFreedom = 20
 
-// A spread is how much runs of one program differ: their standard deviation as a share of the mean, and of a share of
-// something the same share of what it is away from nothing or from all, whichever is nearer. A share of 99 % does not
+// A spread is how much runs of one program differ: their standard deviation as a share of the mean. For a number
+// between 0 and 1 it is a share of the distance from 0 or from 1, whichever is nearer: a share of 99 % does not
 // differ by a quarter of itself.
 type spread struct {
 	of      float64
-	bounded bool // of a number between 0 and 1
+	bounded bool // for a number between 0 and 1
 }
 
 func (s spread) at(mean float64) float64 {
@@ -66,27 +66,27 @@ func (s spread) at(mean float64) float64 {
 	return s.of * mean
 }
 
-// The spreads are those of docs/decisions/0012, rounded up.
+// The spreads from docs/decisions/0012, rounded up.
 const (
 	spreadOfIPC = 0.02
 
 	spreadOfShares  = 0.05
-	spreadOfPauses  = 0.1  // for each request: the spread of the shares, and that of what the requests are
-	spreadOfWaits   = 0.25 // what depends on who else wants the CPUs
-	spreadOfLatency = 0.2  // of seconds' 99th percentiles, beside their own scatter
-	// of seconds' medians: a bucket of the load generator's is up to 6 % wide, and the CPU time is in it
+	spreadOfPauses  = 0.1  // per request: the spread of the shares, and of the kind of requests
+	spreadOfWaits   = 0.25 // of what depends on who else wants the CPUs
+	spreadOfLatency = 0.2  // of the 99th percentiles per second, besides their own scatter
+	// of the medians per second: a bucket of the load generator is up to 6 % wide, and the CPU time is in it
 	spreadOfMedian = 0.15
 )
 
-// A rule is what of a key number is noise.
+// A rule says which changes of a key number are noise.
 type rule struct {
 	spread spread  // between runs of one program
-	least  float64 // the least change worth a word, as a share of the mean before
+	least  float64 // the least change worth mentioning, as a share of the mean before
 }
 
-// rules gives those of all key numbers. All shares that are measured have a bound of one but the time that threads
-// wait, since many wait at once. used is how many CPUs the program had: one that is never without a CPU gets as much
-// less done as its CPU time scatters.
+// rules returns the rules of all key numbers. All measured shares are bounded by one, except the time that threads
+// wait, because many wait at once. used is how many CPUs the program used: the work done by a program that is never
+// without a CPU scatters like its CPU time.
 func rules(guest bool, used float64) map[string]rule {
 	load := keynumber.SpreadOfLoad
 	if guest {
@@ -120,8 +120,8 @@ func rules(guest bool, used float64) map[string]rule {
 	}
 }
 
-// difference sets two estimates against each other; tests is how many numbers the comparison has, each of which could
-// differ by chance (Bonferroni).
+// difference compares two estimates; tests is how many numbers the comparison has, since each could differ by chance
+// (Bonferroni).
 func difference(before, after keynumber.Estimate, between spread, tests int) Change {
 	parts := []struct{ variance, df float64 }{
 		{square(before.StdErr), before.DF},
@@ -133,7 +133,7 @@ func difference(before, after keynumber.Estimate, between spread, tests int) Cha
 	for _, p := range parts {
 		variance += p.variance
 	}
-	for _, p := range parts { // Welch and Satterthwaite, for more parts than the two that libraries have it for
+	for _, p := range parts { // Welch and Satterthwaite; libraries have it for two parts only
 		perFreedom += square(p.variance/variance) / p.df
 	}
 	c := Change{Absolute: after.Mean - before.Mean}
@@ -149,10 +149,10 @@ func difference(before, after keynumber.Estimate, between spread, tests int) Cha
 	return c
 }
 
-// certain tells whether the bounds leave no room for no change.
+// certain reports whether the bounds exclude zero.
 func (c Change) certain() bool { return c.Low > 0 || c.High < 0 }
 
-// judgeNumbers says of each number whether it changed for certain.
+// judgeNumbers judges for each number whether it certainly changed.
 func judgeNumbers(pairs []numberPair, rules map[string]rule) []Number {
 	tests := 0
 	for _, p := range pairs {
@@ -195,7 +195,7 @@ func (p *numberPair) reason() string {
 	return b.Reason
 }
 
-// judge says what a change of a number from one mean to another is.
+// judge returns the result of a change of a number from one mean to another.
 func (r rule) judge(n *keynumber.Number, before, after float64, c Change) Result {
 	size := max(math.Abs(before), math.Abs(after))
 	switch {
@@ -209,7 +209,7 @@ func (r rule) judge(n *keynumber.Number, before, after float64, c Change) Result
 	return Worse
 }
 
-// number gives nil where the comparison does not have it.
+// number returns nil if the comparison does not have the number.
 func (d *Data) number(name string) *Number {
 	i := slices.IndexFunc(d.Numbers, func(n Number) bool { return n.Name == name })
 	if i < 0 {

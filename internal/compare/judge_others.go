@@ -10,12 +10,12 @@ import (
 )
 
 // An Other is a metric, or the part of it with some labels, that moved by more than its samples scatter. It says
-// nothing about better or worse, and no verdict rests on it: with hundreds of metrics it is for the reader who looks
-// for a reason.
+// nothing about better or worse, and no verdict rests on it: with hundreds of metrics the list is for readers who
+// look for a reason.
 type Other struct {
 	Metric string             `json:"metric"`
 	Labels string             `json:"labels,omitempty"` // name=value with commas between
-	Unit   quantity.Unit      `json:"unit"`             // of a counter it is per second
+	Unit   quantity.Unit      `json:"unit"`             // per second for a counter
 	Before keynumber.Estimate `json:"before"`
 	After  keynumber.Estimate `json:"after"`
 	Change Change             `json:"change"`
@@ -24,14 +24,14 @@ type Other struct {
 // keptOthers bounds the list.
 const keptOthers = 30
 
-// What a metric must do to be listed: change by half beyond what its samples and runs can by chance. How much each of
-// two hundred metrics differs between runs is not known one by one; those of docs/decisions/0012 stay below a quarter.
+// A metric is listed if it changed by half beyond what its samples and runs can differ by chance. It is not known for
+// each of two hundred metrics how much it differs between runs; those in docs/decisions/0012 stay below a quarter.
 const (
 	spreadOfOthers = 0.25
 	leastOthers    = 0.5
 )
 
-// judgeOthers gives the metrics that moved, the most first. tests is how many could have.
+// judgeOthers returns the metrics that moved, the most first. tests is how many could have moved.
 func judgeOthers(pairs []familyPair, tests int) []Other {
 	type row struct {
 		other Other

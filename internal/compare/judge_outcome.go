@@ -11,19 +11,19 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
-// An Outcome is what those who ask the program notice: how many requests it answers, how long that takes, and how many
-// fail. Where it tells, nothing else decides (docs/decisions/0070).
+// An Outcome is what the program's clients notice: how many requests it answers, how long that takes, and how many
+// fail. If it is known, nothing else decides (docs/decisions/0070).
 type Outcome struct {
-	Result Result `json:"result"` // better, worse, mixed or same; unknown where it is not known or the load differs
+	Result Result `json:"result"` // better, worse, mixed or same; unknown also if the load differs
 	Load   Load   `json:"load"`
-	// InProgress tells whether it is known how many requests were in progress, so that a load is told from a capacity.
+	// InProgress reports whether the number of requests in progress is known, which distinguishes load from capacity.
 	InProgress bool `json:"in_progress_known"`
 }
 
-// A Load is what was asked of the program after, beside what was before.
+// A Load is the load after relative to the load before.
 type Load string
 
-// The loads. More and less are said only where it is the load that differs, and not what the program made of it.
+// The loads. More and less are used only if the load itself differs, and not what the program made of it.
 const (
 	LoadUnknown Load = "unknown"
 	LoadSame    Load = "same"
@@ -31,25 +31,24 @@ const (
 	LoadLess    Load = "less"
 )
 
-// outcomes are the numbers that an outcome is told by.
+// outcomes are the numbers that make up an outcome.
 var outcomes = []string{"requests", "errors", "request_p50", "request_p99"}
 
 // requestTimes are the numbers that say how long requests take.
 var requestTimes = []string{"request_p50", "request_p99", "exchange_p50", "exchange_p99"}
 
-// How many times more or fewer requests are another load.
+// The factors from which on more or fewer requests are a different load.
 const (
-	loadMatters = 1.5 // less of it changes what a request costs by less than runs differ
-	// Segments that stand for requests also fall where a handshake or an exchange is saved, so that only a large
-	// change of them counts.
+	loadMatters = 1.5 // a smaller factor changes the cost of a request by less than runs differ
+	// Segments that stand for requests also fall if a handshake or an exchange is saved, so only a large change of
+	// them counts.
 	standInMatters = 10.0
-	// throughputOfStandIn is from how many times as many segments on they are more requests, where as few are in
-	// progress.
+	// throughputOfStandIn is the factor from which on more segments mean more requests, if no more are in progress.
 	throughputOfStandIn = 2.0
 )
 
-// judgeOutcome says what the outcome is. Between what the load does and what the program does Little's law tells: more
-// that is answered while no more is in progress is the program's doing, and more of both is a heavier load.
+// judgeOutcome judges the outcome. Little's law distinguishes the effect of the load from the effect of the program:
+// more answers with no more requests in progress come from the program, and more of both is a heavier load.
 func (d *Data) judgeOutcome(b, a *reading) {
 	o := &d.Outcome
 	*o = Outcome{Result: Unknown, Load: LoadUnknown}
@@ -74,7 +73,7 @@ func (d *Data) judgeOutcome(b, a *reading) {
 	o.Result = d.sum()
 }
 
-// demoteTimes takes the times of requests out of account where they may go with the load, or with who got no answer.
+// demoteTimes discounts the times of requests if they may depend on the load, or on the requests that got no answer.
 func (d *Data) demoteTimes(grew float64, certain bool) {
 	failed := d.result("errors")
 	for _, name := range requestTimes {
@@ -87,7 +86,7 @@ func (d *Data) demoteTimes(grew float64, certain bool) {
 	}
 }
 
-// along is what a change of the throughput's logarithm is worth; contrary is the opposite of it.
+// along returns the result for a change of the throughput's logarithm; contrary returns the opposite.
 func along(grew float64) Result {
 	if grew > 0 {
 		return Improved
@@ -97,7 +96,7 @@ func along(grew float64) Result {
 
 func contrary(grew float64) Result { return along(-grew) }
 
-// result is that of a number; unknown where there is none.
+// result returns the result of a number; unknown if there is none.
 func (d *Data) result(name string) Result {
 	if n := d.number(name); n != nil {
 		return n.Result
@@ -105,7 +104,7 @@ func (d *Data) result(name string) Result {
 	return Unknown
 }
 
-// throughput gives the logarithm of how many times as much was done, and whether that is certain and not others' doing.
+// throughput returns the logarithm of the ratio of throughput, and whether it is certain and not caused by others.
 func (d *Data) throughput(x *Number) (grew float64, certain bool) {
 	if x == nil || x.Result != Changed || x.Before.Mean <= 0 || x.After.Mean <= 0 {
 		return 0, false
@@ -114,7 +113,7 @@ func (d *Data) throughput(x *Number) (grew float64, certain bool) {
 	return grew, !d.beside || math.Abs(grew) > math.Log(1+othersAtMost)
 }
 
-// leastLoad is the logarithm of how many times as many requests are another load.
+// leastLoad returns the logarithm of the ratio of requests from which on the load differs.
 func (d *Data) leastLoad() float64 {
 	if d.standIn {
 		return math.Log(standInMatters)
@@ -122,8 +121,8 @@ func (d *Data) leastLoad() float64 {
 	return math.Log(loadMatters)
 }
 
-// progress tells whether the requests in progress changed by less than half of what the throughput did, or against it:
-// then those that ask are as many, and the program does more or less for them.
+// progress reports whether the requests in progress changed by less than half as much as the throughput, or in the
+// other direction: then there are as many clients, and the program does more or less for them.
 func (d *Data) progress(b, a *reading, grew float64) bool {
 	if d.standIn && math.Abs(grew) < math.Log(throughputOfStandIn) {
 		return false
@@ -143,7 +142,8 @@ func (d *Data) progress(b, a *reading, grew float64) bool {
 	return d.Outcome.InProgress && heldBack(changed, width, grew)
 }
 
-// heldBack tells whether a change is certainly less than half of another one, in its direction; both are logarithms.
+// heldBack reports whether a change is certainly less than half of another one, in its direction; both are
+// logarithms.
 func heldBack(changed, width, of float64) bool {
 	if of < 0 {
 		changed, of = -changed, -of
@@ -151,16 +151,16 @@ func heldBack(changed, width, of float64) bool {
 	return changed+width < of/2
 }
 
-// leastProgress is how many requests have to be in progress at a look at the sockets for a dozen looks to tell.
+// leastProgress is how many requests must be in progress per sample of the sockets for a dozen samples to suffice.
 const leastProgress = 1.0
 
-// logRatio gives the logarithm of how many times as large a number is after, and half the width of its bounds of 99 %.
+// logRatio returns the logarithm of the ratio of a number after to before, and half the width of its 99 % bounds.
 func logRatio(before, after keynumber.Estimate, between float64) (changed, width float64) {
 	variance := square(before.StdErr/before.Mean) + square(after.StdErr/after.Mean) + 2*square(between)
 	return math.Log(after.Mean / before.Mean), mathext.NormalQuantile(1-familyError/2) * math.Sqrt(variance)
 }
 
-// sum says what the numbers of the outcome come to; unknown where there is none.
+// sum returns the combined result of the outcome's numbers; unknown if there are none.
 func (d *Data) sum() Result {
 	out := Unknown
 	for _, name := range outcomes {
@@ -176,7 +176,7 @@ func (d *Data) sum() Result {
 	return out
 }
 
-// demote takes numbers out of account.
+// demote discounts numbers.
 func (d *Data) demote(reason string, names ...string) {
 	for i := range d.Numbers {
 		n := &d.Numbers[i]
@@ -186,7 +186,7 @@ func (d *Data) demote(reason string, names ...string) {
 	}
 }
 
-// demoteBut takes numbers out of account that say the opposite of what those before them in the order say.
+// demoteBut discounts numbers that contradict the numbers that rank before them.
 func (d *Data) demoteBut(r Result, reason string) {
 	for i := range d.Numbers {
 		n := &d.Numbers[i]
@@ -196,7 +196,7 @@ func (d *Data) demoteBut(r Result, reason string) {
 	}
 }
 
-// unequal takes out of account what goes with the load, where it differs.
+// unequal discounts what depends on the load, if it differs.
 func (d *Data) unequal() {
 	const reason = "the load differs"
 	for i := range d.Numbers {
@@ -218,9 +218,8 @@ func (d *Data) unequal() {
 	}
 }
 
-// asked is the logarithm of how many times as many requests were asked, as far as is known: by the exchanges that were
-// answered, else by what stands for requests; 0 where neither is known. Fewer segments may be a handshake that is
-// saved.
+// asked returns the logarithm of the ratio of requests, as far as it is known: by answered exchanges, else by what
+// stands for requests; 0 if neither is known. Fewer segments may come from a saved handshake.
 func (d *Data) asked(b, a *reading, x *Number) float64 {
 	if before, after := b.source.Exchanged(), a.source.Exchanged(); before > 0 && after > 0 {
 		return math.Log(after / before)
@@ -235,8 +234,8 @@ func (d *Data) asked(b, a *reading, x *Number) float64 {
 	return n
 }
 
-// perhapsLoad takes out of account what another load would explain, where it may be another, though that is not
-// certain: more requests that take longer, fewer that are answered sooner, and findings that come with more.
+// perhapsLoad discounts what a different load would explain, if the load may differ without that being certain: more
+// requests that take longer, fewer requests that are answered sooner, and findings that come with more load.
 func (d *Data) perhapsLoad(asked float64) {
 	if math.Abs(asked) <= math.Log(loadMatters) {
 		return
@@ -264,7 +263,7 @@ func (d *Data) perhapsLoad(asked float64) {
 		asMuch(math.Exp(asked)))
 }
 
-// withLoad says why a finding that came or went is none of the program's.
+// withLoad says why a finding that came or went does not come from the program.
 func (d *Data) withLoad(came bool) string {
 	x := d.number("requests")
 	done := x.After.Mean / x.Before.Mean
@@ -277,9 +276,9 @@ func (d *Data) withLoad(came bool) string {
 	return fmt.Sprintf("%s was done, and another load shows other things", asMuch(done))
 }
 
-// cheaper takes the CPU time per request out of account where another load may have made it: wakeups, batches and
-// compiled code differ with it, and other segments may stand for the requests. It counts where more CPU time went into
-// less, or less into more.
+// cheaper discounts the CPU time per request if a different load may have changed it: wakeups, batches and compiled
+// code depend on the load, and other segments may stand for the requests. It counts if more CPU time went into fewer
+// requests, or less into more.
 func (d *Data) cheaper() {
 	x, used := d.number("requests"), d.number("cpu_used")
 	if x == nil || x.Result != Changed || math.Abs(math.Log(x.After.Mean/x.Before.Mean)) <= math.Log(loadMatters) {
@@ -289,14 +288,14 @@ func (d *Data) cheaper() {
 	if !against {
 		d.demote("the load differs", "cpu_per_request")
 	}
-	// Where the whole tells nothing, nor do its parts: what a program does for no request of its own is less of each
-	// where there are more.
+	// If the whole says nothing, neither do its parts: what a program does besides its requests is a smaller part of
+	// each if there are more.
 	if r := d.result("cpu_per_request"); d.Methods != nil && r != Improved && r != Worse {
 		d.Methods.aside = "the load differs"
 	}
 }
 
-// weigh takes out of account what speaks against the outcome: who answers more, or sooner, meets the next bottleneck.
+// weigh discounts what contradicts the outcome: a program that answers more, or sooner, meets the next bottleneck.
 func (d *Data) weigh() {
 	r := d.Outcome.Result
 	if r != Improved && r != Worse {
@@ -326,8 +325,8 @@ func (d *Data) weigh() {
 
 const dearer = "the CPU time per request says more"
 
-// outweigh takes findings out of account beside weightier ones: a warning beside the CPU time per request, where that
-// certainly changed, or beside what is critical, since work is lost or refused there.
+// outweigh discounts findings next to weightier ones: a warning next to the CPU time per request, if that certainly
+// changed, or next to a critical finding, because work is lost or refused there.
 func (d *Data) outweigh(cost Result) {
 	var loudest [2]check.Severity
 	way := func(f *Finding) int {
@@ -354,7 +353,7 @@ func (d *Data) outweigh(cost Result) {
 	}
 }
 
-// moved says where the bottleneck is now: at the first of the findings that came with more that is done.
+// moved notes where the bottleneck is now: at the first finding that came with higher throughput.
 func (d *Data) moved() {
 	for i := range d.Findings {
 		if f := &d.Findings[i]; f.Moved && f.After.Severity >= check.Warning {

@@ -8,21 +8,20 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
-// A Promised is what the doctor foretold of the recording before, and what came of it.
+// A Promised is a prediction made from the recording before, with its outcome.
 type Promised struct {
 	Finding string `json:"finding"` // its id in the recording before
 	check.Promise
-	// Measured is after as many times what was promised from as it was measured to be, with its bounds; absent where
-	// that is not known.
+	// Measured is the value after, scaled by From over the value before, with its bounds; absent if it is not known.
 	Measured *keynumber.Estimate `json:"measured,omitempty"`
 	Kept     Keeping             `json:"result"`
-	By       string              `json:"by,omitempty"` // what broke it, or why it cannot be told
+	By       string              `json:"by,omitempty"` // what broke it, or why it is unknown
 }
 
-// Keeping is what became of a promise.
+// A Keeping is the outcome of a promise.
 type Keeping string
 
-// What becomes of promises.
+// The outcomes of promises.
 const (
 	Kept      Keeping = "kept"
 	Surpassed Keeping = "better"
@@ -31,8 +30,8 @@ const (
 	Untold    Keeping = "cannot be told"
 )
 
-// judgePromises holds the doctor to what it foretold of each finding for which something was done: the first to be
-// fixed, and those that are gone. Of one that nobody fixed it promised nothing.
+// judgePromises checks the predictions for each finding that somebody worked on: the first to be fixed, and those
+// that are gone. Nothing was promised for a finding that nobody fixed.
 func (d *Data) judgePromises(b, a *reading) {
 	for i := range d.Findings {
 		f := &d.Findings[i]
@@ -54,8 +53,8 @@ func (d *Data) judgePromises(b, a *reading) {
 	}
 }
 
-// moreWasPromised tells whether a fix was to bring more throughput, as clients ask again at once, and brought it: then
-// the load is not another one.
+// moreWasPromised reports whether a fix was predicted to raise throughput, because clients ask again at once, and
+// did: then the load does not differ.
 func moreWasPromised(promises []check.Promise, b, a *reading) bool {
 	return slices.ContainsFunc(promises, func(p check.Promise) bool {
 		before, known := b.source.Estimate(p.Metric)
@@ -65,7 +64,7 @@ func moreWasPromised(promises []check.Promise, b, a *reading) bool {
 	})
 }
 
-// judgePromise tells what became of a promise; promised is that the load grew as the fix was to make it.
+// judgePromise sets the outcome of a promise; promised means that the load grew as predicted for the fix.
 func (d *Data) judgePromise(x *Promised, b, a *reading, promised bool) {
 	before, known := b.source.Estimate(x.Metric)
 	after, ok := a.source.Estimate(x.Metric)
@@ -73,12 +72,12 @@ func (d *Data) judgePromise(x *Promised, b, a *reading, promised bool) {
 		x.Kept, x.By = Untold, x.Label()+" is not known of both"
 		return
 	}
-	scale := x.From / before.Mean // a rule knows nothing of --requests
+	scale := x.From / before.Mean // a rule does not know --requests
 	after.Mean, after.Low, after.High = after.Mean*scale, after.Low*scale, after.High*scale
 	x.Measured = &after
 	less, more := after.High < x.To[0], after.Low > x.To[1]
 	if x.Metric == check.Throughput {
-		less, more = more, less // less is better, then more
+		less, more = more, less // more is the better side
 	}
 	switch {
 	case !promised && d.otherLoad(x.Metric):
@@ -96,27 +95,27 @@ func (d *Data) judgePromise(x *Promised, b, a *reading, promised bool) {
 	}
 }
 
-// otherLoad tells whether a number differs with the load. Where more was done with as much CPU time, the program was
-// asked for all that it could do, before and after, and what a request costs is not the load's doing.
+// otherLoad reports whether a number differs because of the load. If more was done with the same CPU time, the
+// program ran at its capacity before and after, and the cost of a request does not come from the load.
 func (d *Data) otherLoad(metric string) bool {
 	used := d.number("cpu_used")
 	if metric != check.CPUPerRequest || d.Outcome.Load != LoadMore || used == nil || used.Before == nil ||
 		used.After == nil {
 		return d.Outcome.Load == LoadMore || d.Outcome.Load == LoadLess
 	}
-	const as = 1.25 // times as much or less: runs differ by that
+	const as = 1.25 // runs differ by this factor
 	return used.After.Mean > as*used.Before.Mean || used.Before.Mean > as*used.After.Mean
 }
 
-// relaxed tells whether clients do not always wait for an answer any more, as they did.
+// relaxed reports whether clients no longer always wait for an answer, as they did before.
 func relaxed(b, a *reading) bool {
-	const free = 0.9 // one in ten of those that waited before has nothing to ask
+	const free = 0.9 // one in ten of the former waiters has nothing to ask
 	before, known := b.source.Owing()
 	after, ok := a.source.Owing()
 	return known && ok && after.High < free*before.Mean
 }
 
-// limit is what holds a program back that did not become what was promised: what is found of it then, or the number.
+// limit returns what holds back a program that missed a promise: the principal finding after, or the number.
 func (r *reading) limit(x *Promised) string {
 	if f := r.checks.whole.Principal(); f != nil {
 		return f.Check + ": " + f.Summary
@@ -124,7 +123,7 @@ func (r *reading) limit(x *Promised) string {
 	return fmt.Sprintf("%s is %s", x.Label(), x.Number(x.Measured.Mean))
 }
 
-// Text is "throughput 195/s -> 380/s to 410/s: 397/s", with what broke it.
+// Text returns "throughput 195/s -> 380/s to 410/s: 397/s", with what broke it.
 func (x *Promised) Text() string {
 	s := fmt.Sprintf("%s: %s %s -> %s", x.Finding, x.Label(), x.Number(x.From), x.Bounds())
 	if x.Measured != nil {

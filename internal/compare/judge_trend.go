@@ -12,7 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
-// fewestRuns is the number of recordings on each side of a step: one alone is not lasting.
+// fewestRuns is the least number of recordings on each side of a step: a single one is not lasting.
 const fewestRuns = 2
 
 func (t *Trend) steps(h *past) {
@@ -43,8 +43,9 @@ func (t *Trend) steps(h *past) {
 	t.hiddenStep(h)
 }
 
-// hiddenStep looks where no number shows a step: of all profiles before and after each recording in turn, do methods
-// differ? Those are the regressions that the spread between runs hides from the numbers.
+// hiddenStep looks for a step that no number shows: for each recording in turn it compares the methods of all
+// profiles before it with all profiles after. This finds the regressions that the spread between runs hides from the
+// numbers.
 func (t *Trend) hiddenStep(h *past) {
 	if len(t.Steps) > 0 {
 		return
@@ -83,8 +84,8 @@ func (t *Trend) hiddenStep(h *past) {
 	}
 }
 
-// strideOf gives how many places are left out at first between two that are looked at, of so many recordings: with
-// 500 each would take minutes. A step that lasts is seen from its neighbourhood too; there every place is looked at
+// strideOf returns the stride of the first pass over the places between so many recordings: with 500, looking at
+// every place would take minutes. A lasting step also shows from its neighbourhood; there every place is looked at
 // then.
 func strideOf(n int) int {
 	const few = 40
@@ -94,15 +95,15 @@ func strideOf(n int) int {
 	return int(math.Sqrt(float64(n)))
 }
 
-// span is a step with the recordings that it was found in: from before it to before to.
+// A span is a step with the recordings that it was found in: from index from up to, not including, index to.
 type span struct {
 	Step
 	from, to int
 }
 
-// A level is a number of one recording.
+// A level is a number in one recording.
 type level struct {
-	at int // the recording's place
+	at int // index of the recording
 	keynumber.Estimate
 }
 
@@ -124,8 +125,8 @@ func means(list []level) []float64 {
 	return out
 }
 
-// stepsOf divides a number's recordings into stretches of one level, and gives the places between two stretches whose
-// means certainly differ.
+// stepsOf divides a number's recordings into stretches of one level, and returns the places between two stretches
+// with certainly different means.
 func stepsOf(row *Row, r rule, tests int) []span {
 	list := levelsOf(row.Values)
 	if len(list) < 2*fewestRuns {
@@ -155,9 +156,9 @@ func stepsOf(row *Row, r rule, tests int) []span {
 	return out
 }
 
-// stretches gives the bounds of the stretches, from 0 to the number of recordings: those that leave the least scatter,
-// where each further bound must take away more than chance would give it (optimal partitioning, B. Jackson et al., IEEE
-// Signal Processing Letters 12, 2005).
+// stretches returns the bounds of the stretches, from 0 to the number of recordings: the bounds that leave the least
+// scatter, where each further bound must remove more scatter than chance would (optimal partitioning, B. Jackson et
+// al., IEEE Signal Processing Letters 12, 2005).
 func stretches(list []level, r rule, tests int) []int {
 	n := len(list)
 	price := square(mathext.NormalQuantile(1 - familyError/2/float64(tests)))
@@ -185,7 +186,7 @@ func stretches(list []level, r rule, tests int) []int {
 	return cuts
 }
 
-// scatter gives the mean and the sum of the squares of the deviations from it.
+// scatter returns the mean and the sum of squared deviations from it.
 func scatter(values []float64) (mean, squares float64) {
 	mean = floats.Sum(values) / float64(len(values))
 	for _, v := range values {
@@ -194,11 +195,11 @@ func scatter(values []float64) (mean, squares float64) {
 	return mean, squares
 }
 
-// own is the variance of one recording's mean that its own samples and the spread between runs give it.
+// own returns the variance of one recording's mean from its own samples and the spread between runs.
 func (r rule) own(l level) float64 { return square(l.StdErr) + square(r.spread.at(l.Mean)) }
 
-// noise is the variance of one recording's mean: what neighbours differ by, half of whose differences no step is in,
-// and no less than the measured spread.
+// noise returns the variance of one recording's mean. It comes from the differences between neighbours, which contain
+// no step in at least half of the cases, and is no less than the measured spread.
 func noise(list []level, r rule) float64 {
 	var steps []float64
 	expected := 0.0
@@ -214,8 +215,8 @@ func noise(list []level, r rule) float64 {
 	return max(square(steps[len(steps)/2]/perDeviation), expected, math.SmallestNonzeroFloat64)
 }
 
-// pooled gives the mean of several recordings with an error from how they differ, and never less than the measured
-// spread between runs and their own errors would give.
+// pooled returns the mean of several recordings, with an error from their differences that is never less than the
+// measured spread between runs and their own errors would give.
 func pooled(list []level, r rule) keynumber.Estimate {
 	n := float64(len(list))
 	own := 0.0
@@ -233,7 +234,8 @@ func pooled(list []level, r rule) keynumber.Estimate {
 	return e
 }
 
-// stepOfMark finds a check that speaks in all recordings from one on, and in none before, or the other way round.
+// stepOfMark finds a check that has findings in all recordings from one on, and in none before, or the other way
+// round.
 func stepOfMark(m Mark) (Step, bool) {
 	var known []int
 	for i, s := range m.Seen {
@@ -261,7 +263,7 @@ func stepOfMark(m Mark) (Step, bool) {
 	return s, true
 }
 
-// pooledMethods adds the profiles of several recordings up: the more there are, the smaller a change that shows.
+// pooledMethods adds up the profiles of several recordings: the more there are, the smaller the change that shows.
 func pooledMethods(h *past, from, at, to, places int) *Methods {
 	b, a := h.pool.sum(h.points[from:at]), h.pool.sum(h.points[at:to])
 	if b == nil || a == nil || b.engine != a.engine || b.total < fewest || a.total < fewest {
@@ -284,10 +286,11 @@ func pooledMethods(h *past, from, at, to, places int) *Methods {
 	return m
 }
 
-// requests are how many a profile covers; count is 0 where that is not known. variance is that of its logarithm.
+// requests is the number of requests that a profile covers; count is 0 if it is not known. variance is the variance
+// of its logarithm.
 type requests struct{ count, variance float64 }
 
-// requestsOf adds up those of several recordings: not known where one's are not.
+// requestsOf adds up the requests of several recordings: not known if one is not known.
 func requestsOf(points []point) requests {
 	var sum requests
 	for _, p := range points {
@@ -301,7 +304,7 @@ func requestsOf(points []point) requests {
 	return sum
 }
 
-// decide judges what is so at the end: a step for the worse that a later one for the better took back is over.
+// decide judges the state at the end: a step for the worse that a later step for the better undid is over.
 func (t *Trend) decide() {
 	last := map[string]Result{}
 	for _, s := range t.Steps {

@@ -7,8 +7,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
-// byOutcome makes of the steps of a trend what a comparison would of the recordings on both sides: more requests with
-// no more in progress are better, and what came with them is where the bottleneck moved to.
+// byOutcome judges the steps of a trend as a comparison would judge the recordings on both sides: more requests with
+// no more in progress are better, and the bottleneck moved to what came with them.
 func (t *Trend) byOutcome(r map[string]rule, tests int) {
 	x := t.row("requests")
 	if x == nil {
@@ -29,8 +29,8 @@ func (t *Trend) byOutcome(r map[string]rule, tests int) {
 	}
 }
 
-// progress gives the logarithm of how many times as many requests were in progress after a step of their rate; as many
-// times as the rate where that is not known.
+// progress returns the logarithm of the ratio of requests in progress after a step of their rate; if it is not known,
+// the logarithm of the ratio of the rate.
 func (t *Trend) progress(s span) float64 {
 	row := t.row("in_progress")
 	if row == nil {
@@ -58,8 +58,8 @@ func known(values []*keynumber.Estimate) []float64 {
 	return out
 }
 
-// weigh takes steps at the place of a step of the load out of account: all that is against the outcome, or that goes
-// with the load where there is none.
+// weigh discounts steps at the place of a step of the load: all that contradict the outcome or, without an outcome,
+// all that depend on the load.
 func (t *Trend) weigh(load span, grew float64, outcome Result) {
 	for i := range t.Steps {
 		s := &t.Steps[i]

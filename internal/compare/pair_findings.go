@@ -6,11 +6,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
-// A findingPair is what both recordings say of one thing; one is nil where only the other has it.
+// A findingPair is what both recordings say about one thing; one is nil if only the other has it.
 type findingPair struct{ before, after *check.Finding }
 
-// nature is a subject without what changes from run to run. Destinations and listeners are told apart by their numbers,
-// others by their names.
+// nature returns a subject without what changes from run to run. Destinations and listeners are distinguished by
+// their numbers, others by their names.
 func nature(s check.Subject) string {
 	if s.Kind == "destination" || s.Kind == "listener" {
 		return s.String()
@@ -18,8 +18,8 @@ func nature(s check.Subject) string {
 	return s.Kind + " " + changing.ReplaceAllString(s.ID, "#")
 }
 
-// pairFindings pairs by check and subject, then by what does not change from run to run, then by the check alone, since
-// two runs may show the same fault at another thread, CPU or destination. Those of after come first.
+// pairFindings pairs by check and subject, then by what does not change from run to run, then by the check alone,
+// because two runs may show the same fault at a different thread, CPU or destination. Findings of after come first.
 func pairFindings(before, after []check.Finding) []findingPair {
 	b, a := slices.Clone(before), slices.Clone(after)
 	var out []findingPair

@@ -5,42 +5,44 @@ import (
 	"slices"
 )
 
-// pair is the counts of one method.
+// A pair is the counts of one method.
 type pair struct {
 	name          string
 	before, after float64
-	// variance of the logarithm of their ratio between two runs of one program, beside that of sampling
+	// between is the variance of the logarithm of their ratio between two runs of one program, besides the variance
+	// of sampling.
 	between float64
 }
 
-// spreadOfKernel is how much the kernel's part of a method differs between runs of one program: who handles an
-// interrupt, and in whose time a packet is received, is chosen anew in each. In a program's own code there is no such
-// part (docs/decisions/0012: 11 % and none).
+// spreadOfKernel is how much the kernel's part of a method differs between runs of one program: each run chooses anew
+// who handles an interrupt, and in whose time a packet is received. A program's own code has no such part
+// (docs/decisions/0012: 11 % and none).
 const spreadOfKernel = 0.15
 
 // spreadOfInlined is how much the samples of a method that is compiled into one piece of code with others differ
-// between starts of a JVM: the compiler keeps track of whose an instruction is by halves, also with
-// -XX:+DebugNonSafepoints. Measured in three starts of one program, JDK 17: 11, 11 and 23 % of its time in one method,
-// 7, 19 and 7 % in the one that calls it.
+// between starts of a JVM: the compiler only half tracks which method an instruction belongs to, even with
+// -XX:+DebugNonSafepoints. Measured in three starts of one program, JDK 17: 11, 11 and 23 % of its time in one
+// method, 7, 19 and 7 % in the one that calls it.
 const spreadOfInlined = 0.5
 
-// spreadBeside is how much a method differs between runs beside others and without: what misses the cache gets dearer,
-// and what computes does not. Measured with a neighbour of 0.3 CPUs: 2.65 times the samples in a method of 2 %, at
-// 22 and 36 samples. Of a smaller difference it is a part.
+// spreadBeside is how much a method differs between runs with and without other programs: code that misses the cache
+// gets more expensive, and code that computes does not. Measured with a neighbour of 0.3 CPUs: 2.65 times the samples
+// in a method of 2 %, at 22 and 36 samples. A smaller neighbour causes a part of it.
 const spreadBeside = 0.25
 
-// fewest is the number of samples, of both profiles together, from which on a method is tested: below, even all of them
+// fewest is the number of samples, of both profiles together, from which on a method is tested: with fewer, even all
 // in one profile and none in the other would not be certain.
 const fewest = 20
 
-// leastExtra is the least growth that is taken for the program's, as a share of all CPU time. Where a run's data and
-// code lie in memory moves some of it, which can all be in one method: measured, 2.4 % of all CPU time in a loop of
-// 4 %, in two runs of one program that takes a lock. A regression below that is not told from it, however long the
-// profiles are.
+// leastExtra is the least growth that is attributed to the program, as a share of all CPU time. The placement of a
+// run's data and code in memory shifts some CPU time, possibly all in one method: measured, 2.4 % of all CPU time in
+// a loop of 4 %, in two runs of one program that takes a lock. A smaller regression cannot be distinguished from
+// that, however long the profiles are.
 const leastExtra = 0.025
 
-// enough is the number of samples from which on a method is tested, of both profiles together. With fewer than
-// leastExtra of those before it cannot be worth a word, and each further test makes the others weaker.
+// enough returns the number of samples, of both profiles together, from which on a method is tested. With fewer than
+// leastExtra of the samples before, a method cannot be worth mentioning, and each further test makes the others
+// weaker.
 func enough(before *tally) float64 { return max(fewest, leastExtra*before.total) }
 
 func pairOf(name string, b, a *tally) pair {
@@ -51,8 +53,8 @@ func pairOf(name string, b, a *tally) pair {
 	return p
 }
 
-// spreadOf gives pair.between of a method of which such shares are in the kernel, and in code that is compiled into one
-// with others'.
+// spreadOf returns pair.between of a method with such shares in the kernel, and in code compiled into one piece with
+// others'.
 func spreadOf(kernel, inlined float64) float64 {
 	return 2 * (square(spreadOfKernel*kernel) + square(spreadOfInlined*inlined))
 }
@@ -68,8 +70,8 @@ func union(x, y map[string]float64) map[string]bool {
 	return out
 }
 
-// pairMethods gives the methods with samples enough, by the time that is their own, but for the samples below those
-// without. between is the variance that all of them have beside their own.
+// pairMethods returns the methods with enough samples, by own time, leaving out samples below the methods of without.
+// between is the variance that all methods have besides their own.
 func pairMethods(b, a *tally, without map[string]bool, between float64) []pair {
 	b, a = b.but(without), a.but(without)
 	var list []pair
@@ -83,11 +85,11 @@ func pairMethods(b, a *tally, without map[string]bool, between float64) []pair {
 	return list
 }
 
-// wholes gives the application's methods with all that they call, but for the samples that are of or below those
-// without. Left out are methods that call nothing, and those that are on the same stacks as one that they call: these
-// say the same.
+// wholes returns the application's methods with all that they call, leaving out samples of or below the methods of
+// without. It leaves out methods that call nothing, and methods on the same stacks as one of their callees: these say
+// the same.
 func wholes(b, a *tally, without map[string]bool) []pair {
-	if b.names == nil { // of a tally without calls
+	if b.names == nil { // a tally without calls
 		return nil
 	}
 	list := make([]whole, len(b.names.list))
@@ -124,13 +126,13 @@ func wholes(b, a *tally, without map[string]bool) []pair {
 	})
 }
 
-// whole is the samples that have one method on the stack.
+// A whole is the samples that have one method on the stack.
 type whole struct {
 	before, after, kernel, inlined float64
-	depth                          int // the outermost place it has on a stack
+	depth                          int // its outermost place on a stack
 }
 
-// addTo counts a call for each of its callers, by the numbers of their names, unless it is of or below one of those
+// addTo counts a call for each of its callers, by the numbers of their names, unless it is of or below a method of
 // without.
 func (c *call) addTo(list []whole, without []bool, side func(*whole) *float64) {
 	if without[c.name] || c.below(without) {

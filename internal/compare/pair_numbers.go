@@ -6,17 +6,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
-// A numberPair is one key number of both recordings.
+// A numberPair is one key number in both recordings.
 type numberPair struct{ before, after keynumber.Number }
 
-// known tells whether both recordings have it.
+// known reports whether both recordings have it.
 func (p *numberPair) known() bool { return p.before.Estimate != nil && p.after.Estimate != nil }
 
-// asked are the numbers that a reader looks for: where they are not known, the comparison says why.
+// asked are the numbers that a reader looks for: if they are not known, the comparison says why.
 var asked = []string{"cpu_per_request", "ipc", "request_p99", "throttled_share"}
 
-// pairNumbers pairs the key numbers, which both lists have in one order. Those that neither recording knows are left
-// out, unless they are asked for.
+// pairNumbers pairs the key numbers, which both lists have in the same order. It leaves out numbers that neither
+// recording knows, unless they are among asked.
 func pairNumbers(before, after []keynumber.Number) []numberPair {
 	var out []numberPair
 	for i := range before {

@@ -3,7 +3,7 @@ package compare
 // A familyPair is the series of one metric and its lasting labels in both recordings.
 type familyPair struct{ before, after *family }
 
-// pairFamilies gives those that both recordings have, and often enough.
+// pairFamilies returns the families that both recordings have with enough readings.
 func pairFamilies(before, after map[string]*family) []familyPair {
 	var out []familyPair
 	for key, x := range before {

@@ -2,8 +2,8 @@ package compare
 
 import "slices"
 
-// Bounds on what is kept of the profiles of many recordings. Nightly ones of one program have most of their stacks in
-// common.
+// Bounds on what is kept of the profiles of many recordings. Nightly recordings of one program have most of their
+// stacks in common.
 const (
 	maxPoolCalls = 100_000 // different stacks of 40 frames take 25 MiB
 	maxPoolNames = 100_000 // with 100 bytes each 20 MiB
@@ -11,13 +11,14 @@ const (
 	maxPoolParts = 2_000_000
 )
 
-// otherMethods is the name of methods past the bound.
+// otherMethods is the name of methods beyond the bound.
 const otherMethods = "[others]"
 
-// A pool is the profiles of many recordings: each different call once, and for each recording how often it has it.
+// A pool is the profiles of many recordings: each distinct call once, and for each recording how often it has the
+// call.
 type pool struct {
 	names *names
-	all   *tally // of which only the calls count
+	all   *tally // only its calls count
 	parts int
 	full  bool
 }
@@ -29,7 +30,7 @@ type part struct {
 	list            []share
 }
 
-// share is how many samples of a call a recording has.
+// A share is how many samples of a call a recording has.
 type share struct {
 	call int32
 	n    float64
@@ -60,7 +61,7 @@ func (p *pool) add(t *tally) *part {
 	return out
 }
 
-// sum adds the profiles of recordings up. It is nil where one has no profile, or they are of two kinds.
+// sum adds up the profiles of recordings. It returns nil if one has no profile, or they are of two kinds.
 func (p *pool) sum(points []point) *tally {
 	if len(points) == 0 {
 		return nil

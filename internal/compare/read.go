@@ -26,8 +26,8 @@ type reading struct {
 	profile  *hotcode.CPU // nil without a CPU profile
 }
 
-// read takes what is needed from a recording. reference is the recording whose 99th percentiles count as slow; nil for
-// this one's own. told is what else is known of its load.
+// read takes what is needed from a recording. reference is the recording whose 99th percentiles count as slow; nil
+// means this recording's own. told is what else is known about its load.
 func read(rec *recording.Recording, reference *reading, told keynumber.Told, opts Options) *reading {
 	r := &reading{
 		cpuModel: cpuModel(rec), guest: keynumber.IsGuest(rec), checks: diagnose(rec, opts.Checks, opts.Check),
@@ -45,10 +45,11 @@ func read(rec *recording.Recording, reference *reading, told keynumber.Told, opt
 	return r
 }
 
-// used is how many CPUs the program had; 0 if that is not known.
+// used returns how many CPUs the program used; 0 if that is not known.
 func (r *reading) used() float64 { return usedBy(r.numbers) }
 
-// workVariance is that of the logarithm of how many requests there were, by their scatter; 0 if they are not known.
+// workVariance returns the variance of the logarithm of the number of requests, by their scatter; 0 if they are not
+// known.
 func (r *reading) workVariance() float64 { return workVariance(r.numbers) }
 
 func workVariance(numbers []keynumber.Number) float64 {
@@ -70,7 +71,7 @@ func usedBy(numbers []keynumber.Number) float64 {
 	return 0
 }
 
-// Side says what one recording is.
+// A Side describes one recording.
 type Side struct {
 	Version string           `json:"perfdoctor"`
 	Target  recording.Target `json:"target"`
@@ -105,14 +106,14 @@ func cpuModel(rec *recording.Recording) string {
 	return out
 }
 
-// diagnosis is what the checks say of one recording, and of its two halves.
+// A diagnosis is what the checks say about one recording, and about its two halves.
 type diagnosis struct {
 	whole  *check.Result
 	halves []half
 }
 
-// half is what the checks say of a half of the window. Those that read a profile, or what was read once at the end, are
-// blind there.
+// A half is what the checks say about one half of the window. Checks that read a profile, or what was read once at
+// the end, are blind there.
 type half struct {
 	*check.Result
 	blind map[string]bool
@@ -121,7 +122,7 @@ type half struct {
 func diagnose(rec *recording.Recording, checks []*check.Check, opts check.Options) *diagnosis {
 	d := &diagnosis{whole: check.Run(rec, checks, opts)}
 	length := time.Duration(rec.Meta.Duration * float64(time.Second))
-	if length < 4*time.Second { // of less than two seconds no check says anything
+	if length < 4*time.Second { // no check says anything about less than two seconds
 		return d
 	}
 	for _, part := range []*recording.Recording{rec.Between(0, length/2), rec.Between(length/2, length)} {
@@ -130,7 +131,7 @@ func diagnose(rec *recording.Recording, checks []*check.Check, opts check.Option
 	return d
 }
 
-// blind gives the checks that read something in the whole recording which is not in a part of it.
+// blind returns the checks that read something in the whole recording that a part of it lacks.
 func blind(checks []*check.Check, whole, part *recording.Recording) map[string]bool {
 	out := map[string]bool{}
 	for _, c := range checks {
@@ -154,7 +155,7 @@ func state(r *check.Result, name string) check.State {
 	return check.Unassessed
 }
 
-// loudest gives the highest severity of a check's findings; 0 without any.
+// loudest returns the highest severity of a check's findings; 0 without any.
 func loudest(r *check.Result, name string) check.Severity {
 	out := check.Severity(0)
 	for _, f := range r.Findings {

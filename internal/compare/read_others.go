@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// changingLabels are those whose values differ from one run of a program to the next, or that there are many of: their
+// changingLabels are labels with values that differ from one run of a program to the next, or with many values: their
 // series are added up.
 var changingLabels = []string{
 	"pid", "tid", "comm", "cgroup", "container", "netns", "cpu", "irq", "lock", "on", "at", "source", "destination",
@@ -18,14 +18,15 @@ var changingLabels = []string{
 	"endpoint", "thread", "pool", "device", "waker", "waker_pid", "waker_comm", "holder", "at_most", "program", "level",
 }
 
-// family is the series of one metric that are alike but for the labels that change.
+// A family is the series of one metric that are alike except for the changing labels.
 type family struct {
 	metric, labels string
 	unit           quantity.Unit
-	estimate       *keynumber.Estimate // nil where it was read too seldom
+	estimate       *keynumber.Estimate // nil if it was read too seldom
 }
 
-// floor is a size below which a number is not worth a line: a hundredth of a CPU, one event a second, a mebibyte.
+// floor returns the size below which a number is not worth a line: a hundredth of a CPU, one event a second, a
+// mebibyte.
 func (f *family) floor() float64 {
 	switch unit, _, rate := strings.Cut(string(f.unit), "/"); {
 	case unit == string(quantity.Seconds) && rate:
@@ -38,7 +39,7 @@ func (f *family) floor() float64 {
 	return 1
 }
 
-// familiesOf gives all counters per second and all gauges.
+// familiesOf returns all counters per second and all gauges.
 func familiesOf(rec *recording.Recording) map[string]*family {
 	out := map[string]*family{}
 	add := func(m metric.Metric, labels string, per quantity.Unit, list []keynumber.Interval) {
@@ -76,7 +77,8 @@ func grouped[S any](series []S, key func(S) string) map[string][]S {
 	return out
 }
 
-// stable gives the labels that two runs have in common. Network namespaces are named by what they are to the target.
+// stable returns the labels that two runs have in common. Network namespaces are named by their relation to the
+// target.
 func stable(s *recording.Series) string {
 	var parts []string
 	for i, name := range s.Metric.Describe().Labels {

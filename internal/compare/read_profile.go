@@ -11,21 +11,21 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// A tally is the samples of one recording by what they are in.
+// A tally counts the samples of one recording by the code they are in.
 type tally struct {
 	engine  string
-	seconds float64 // of CPU time that the samples stand for
+	seconds float64 // CPU time that the samples stand for
 	counts  map[string]float64
-	kernel  map[string]float64 // of the counts, those taken in the kernel
-	inlined map[string]float64 // of the counts, those in code that is compiled into one with other methods'
+	kernel  map[string]float64 // the part of counts in the kernel
+	inlined map[string]float64 // the part of counts in code compiled into one piece with other methods
 	total   float64
 	clumps  float64 // see Methods.Clustering
 	calls   []call
-	byHash  map[uint64]int // a call by the hash of it, or the next free number behind
+	byHash  map[uint64]int // index of a call by its hash, or by the next free number
 	names   *names
 }
 
-// call is samples by whose time they are and what they were called for.
+// A call is samples with the same method and the same callers.
 type call struct {
 	name              int32
 	inKernel, inlined bool
@@ -33,18 +33,18 @@ type call struct {
 	n                 float64
 }
 
-// A caller is the number of a name, doubled, and one more where it is inlined: a profile has millions of them.
+// A caller is the number of a name, doubled, plus one if it is inlined: a profile has millions of them.
 type caller int32
 
 func (c caller) name() int32   { return int32(c >> 1) }
 func (c caller) inlined() bool { return c&1 == 1 }
 
-// below tells whether one of these methods, by the numbers of their names, is on the stack.
+// below reports whether one of these methods, by the numbers of their names, is on the stack.
 func (c *call) below(methods []bool) bool {
 	return slices.ContainsFunc(c.above, func(x caller) bool { return methods[x.name()] })
 }
 
-// names numbers the names of methods, those of all recordings that are compared together.
+// names numbers the names of methods, over all recordings that are compared together.
 type names struct {
 	list    []string
 	numbers map[string]int32
@@ -58,7 +58,7 @@ func newNames() *names {
 	return &names{numbers: map[string]int32{}, plain: map[string]int32{}, seed: maphash.MakeSeed()}
 }
 
-// of gives the number of a name, without what differs from one run to the next.
+// of returns the number of a name, without what differs from one run to the next.
 func (n *names) of(name string) int32 {
 	if i, known := n.plain[name]; known {
 		return i
@@ -89,7 +89,7 @@ func (n *names) set(of map[string]bool) []bool {
 	return out
 }
 
-// address is what differs in the names of classes and stubs from one run to the next.
+// address matches what differs in the names of classes and stubs from one run to the next.
 var address = regexp.MustCompile(
 	`0x[0-9a-f]+|\$\$Lambda[$/.][^.]*|\$Proxy\d+|GeneratedMethodAccessor\d+|LambdaForm\$\w+[/.]?\w*`)
 
@@ -118,8 +118,8 @@ func (t *tally) count(c call) {
 	}
 }
 
-// keep gives the place of a call, with no samples at first. Its callers are copied where it is a new one: most stacks
-// come again, in the next second or recording.
+// keep returns the index of a call, which has no samples at first. It copies the callers of a new call: most stacks
+// recur, in the next second or recording.
 func (t *tally) keep(c call) int {
 	i, hash := t.find(&c)
 	if i < 0 {
@@ -136,7 +136,7 @@ func (t *tally) has(c call) bool {
 	return i >= 0
 }
 
-// find gives the place of an equal call, or -1 and the free number for its hash.
+// find returns the index of an equal call, or -1 and the free number for its hash.
 func (t *tally) find(c *call) (place int, hash uint64) {
 	for hash = t.names.hash(c); ; hash++ {
 		i, ok := t.byHash[hash]
@@ -150,7 +150,7 @@ func (t *tally) find(c *call) (place int, hash uint64) {
 	}
 }
 
-// hash is of all but the number of samples.
+// hash hashes everything but the number of samples.
 func (n *names) hash(c *call) uint64 {
 	n.key = binary.AppendUvarint(n.key[:0], uint64(c.name))
 	for _, x := range c.above {
@@ -187,8 +187,8 @@ func tallyOf(c *hotcode.CPU, all *names) *tally {
 }
 
 // clustering compares the scatter of the counts from second to second with that of independent samples (Pearson's
-// chi-square per degree of freedom, over the methods with enough samples): a program that does one thing for a second
-// and another in the next gives samples that tell less than their number says.
+// chi-square per degree of freedom, over the methods with enough samples): samples of a program that does one thing
+// for a second and another in the next say less than their number suggests.
 func (t *tally) clustering(buckets map[time.Duration]map[string]float64) float64 {
 	const (
 		leastBuckets = 4
@@ -220,7 +220,7 @@ func (t *tally) clustering(buckets map[time.Duration]map[string]float64) float64
 	return max(1, chi/freedom)
 }
 
-// but gives a tally without the samples that have one of these methods on the stack.
+// but returns a tally without the samples that have one of these methods on the stack.
 func (t *tally) but(without map[string]bool) *tally {
 	if len(without) == 0 {
 		return t

@@ -10,12 +10,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// Different says why two recordings are of different programs; empty where they may be of one. Numbers in names differ
-// from one run to the next, and versions in those of files from one version to the next.
+// Different says why two recordings are of different programs; empty if they may be of one. Numbers in names differ
+// from one run to the next, and versions in file names from one version to the next.
 func Different(before, after *recording.Recording) string {
 	x, y := before.Meta.Target, after.Meta.Target
 	if keyOf(before.Meta.Redacted) != keyOf(after.Meta.Redacted) {
-		return "" // pseudonyms under two keys tell nothing of each other
+		return "" // pseudonyms under two keys cannot be compared
 	}
 	switch p, q := programOf(x), programOf(y); {
 	case x.Kind != y.Kind:
@@ -32,10 +32,10 @@ func Different(before, after *recording.Recording) string {
 // containers and of runs, addresses of locks.
 var changing = regexp.MustCompile(`0x[0-9a-f]+|[0-9a-f]{12,}|\d+`)
 
-// version is that of a file's name.
+// version matches the version in a file name.
 var version = regexp.MustCompile(`-\d.*`)
 
-// keyOf is the key of a recording's pseudonyms; empty without any.
+// keyOf returns the key of a recording's pseudonyms; empty without any.
 func keyOf(r *recording.Redaction) string {
 	if r == nil {
 		return ""
@@ -43,14 +43,14 @@ func keyOf(r *recording.Redaction) string {
 	return r.Key
 }
 
-// jvmValues are the options of java whose value is the next argument (java(1)).
+// jvmValues are the java options that take the next argument as their value (java(1)).
 var jvmValues = []string{
 	"-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "--add-opens",
 	"--add-exports", "--add-reads",
 }
 
-// programOf gives the main class or the jar that a JVM runs, since all of them are called java; empty where the target
-// is no JVM, or its command line does not tell.
+// programOf returns the main class or the jar that a JVM runs, because all JVMs are called java; empty if the target
+// is not a JVM, or its command line does not show it.
 func programOf(t recording.Target) string {
 	if t.Runtime != "jvm" || len(t.Cmdline) == 0 {
 		return ""

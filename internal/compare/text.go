@@ -20,11 +20,11 @@ func (n *Number) Text() string {
 	return s
 }
 
-// twice is the growth from which on a factor says more than percents do.
+// twice is the growth from which on a factor says more than a percentage.
 const twice = 1.0
 
-// Times says how a number changed beside what it was: "+6.9 %", or "4.2 times as much". No number is larger by more
-// than a thousand times for anybody.
+// Times says how a number changed relative to before: "+6.9 %", or "4.2 times as much". No factor above a thousand is
+// of interest.
 func (c *Change) Times() string {
 	if *c.Relative > twice {
 		return asMuch(1 + *c.Relative)
@@ -59,7 +59,7 @@ func (m *Method) Text() string {
 
 func ratio(x float64) string { return quantity.Of("", x, quantity.Ratio).Text() }
 
-// mostShare is the growth as a share past which nobody reads percents: ten times all that there was.
+// mostShare is the growth, as a share, beyond which nobody reads percentages: ten times the value before.
 const mostShare = 10
 
 func signed(x float64) string {

@@ -24,32 +24,32 @@ type Trend struct {
 	Doubts  []string `json:"doubts,omitempty"`
 }
 
-// Run is one recording.
+// A Run is one recording.
 type Run struct {
-	Name string `json:"name"` // of its file
+	Name string `json:"name"` // name of its file
 	Side
 }
 
-// Row is one number over all recordings.
+// A Row is one number over all recordings.
 type Row struct {
 	Name   string                `json:"name"`
 	Label  string                `json:"label"`
 	Unit   quantity.Unit         `json:"unit"`
 	Better keynumber.Better      `json:"better,omitempty"`
-	Values []*keynumber.Estimate `json:"values"` // in the order of the recordings; null where it is not known
-	floor  float64               // as of [keynumber.Number]
+	Values []*keynumber.Estimate `json:"values"` // in the order of the recordings; null if it is not known
+	floor  float64               // as in [keynumber.Number]
 }
 
-// Mark is one check's findings at warning or above over all recordings.
+// A Mark is one check's findings at warning or above over all recordings.
 type Mark struct {
 	Check string `json:"check"`
 	Seen  []Seen `json:"seen"` // in the order of the recordings
 }
 
-// Seen is what became of a check in one recording.
+// Seen is the outcome of a check in one recording.
 type Seen string
 
-// What can become of a check.
+// The outcomes.
 const (
 	SeenNot      Seen = "not assessed"
 	SeenFine     Seen = "fine"
@@ -57,7 +57,7 @@ const (
 	SeenCritical Seen = "critical"
 )
 
-// Step is where a lasting change began.
+// A Step is where a lasting change began.
 type Step struct {
 	At      int      `json:"at"`   // index of the first recording after it
 	Name    string   `json:"name"` // of a number or a check
@@ -66,7 +66,7 @@ type Step struct {
 	Summary string   `json:"summary"`
 	Before  float64  `json:"before"` // mean of the recordings up to it, back to the step before
 	After   float64  `json:"after"`
-	Methods *Methods `json:"methods,omitempty"` // of all profiles before it against all after
+	Methods *Methods `json:"methods,omitempty"` // all profiles before it against all after
 }
 
 // A Source is a recording that is opened when its turn comes, and the name to show for it.
@@ -76,12 +76,12 @@ type Source struct {
 	Open    func() (*recording.Recording, error)
 }
 
-// A point is what is kept of one recording. The recording itself is not: many do not fit into memory.
+// A point is what is kept of one recording. The recording itself is not kept: many do not fit into memory.
 type point struct {
 	run     Run
 	result  *check.Result
-	numbers []keynumber.Number // of all recordings in one order
-	part    *part              // of the pool of profiles; nil without one
+	numbers []keynumber.Number // in the same order for all recordings
+	part    *part              // in the pool of profiles; nil without a profile
 	work    requests           // that the profile covers
 }
 
@@ -89,14 +89,14 @@ type point struct {
 type past struct {
 	points []point
 	pool   *pool
-	guest  bool    // one of them is of a virtual machine
-	used   float64 // CPUs, of the busiest of them
+	guest  bool    // at least one was recorded in a virtual machine
+	used   float64 // CPUs of the busiest recording
 
 	slowConnect, slowWait float64 // what counts as slow: the 99th percentiles of the first
 }
 
-// MakeTrend puts recordings in order and finds the steps. One that cannot be opened is left out, and
-// named among the doubts.
+// MakeTrend puts recordings in order and finds the steps. It leaves out a recording that cannot be opened, and names
+// it among the doubts.
 func MakeTrend(sources []Source, checks []*check.Check, opts check.Options) *Trend {
 	list := slices.Clone(sources)
 	slices.SortStableFunc(list, func(x, y Source) int {
@@ -149,7 +149,7 @@ func (h *past) add(name string, rec *recording.Recording, checks []*check.Check,
 	h.points = append(h.points, p)
 }
 
-// rows sets the numbers of all recordings beside each other.
+// rows puts the numbers of all recordings side by side.
 func (t *Trend) rows(points []point) {
 	if len(points) == 0 {
 		return
@@ -204,10 +204,10 @@ func seenIn(r *check.Result, name string) Seen {
 	return SeenFine
 }
 
-// Regressed tells whether it ended worse than it began.
+// Regressed reports whether the trend ended worse than it began.
 func (t *Trend) Regressed() bool { return t.Verdict == Worse || t.Verdict == Mixed }
 
-// Span gives the time from the first recording to the last.
+// Span returns the time from the first recording to the last.
 func (t *Trend) Span() (first, last time.Time) {
 	if len(t.Runs) == 0 {
 		return first, last

@@ -9,14 +9,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// siteShare is the share of the bytes from which a method is named: less is not worth a change.
+// siteShare is the share of the bytes from which on a method is named: less is not worth a change.
 const siteShare = 0.05
 
 // shownSites is how many methods are named: past the third they rarely change what to do.
 const shownSites = 3
 
-// AllocationSites names the application's methods that most bytes are allocated for, each with the class of most of
-// them. It is empty without an allocation profile of this process.
+// AllocationSites names the application's methods that allocate most bytes, each with the class of most of them. It
+// is empty without an allocation profile of this process.
 func AllocationSites(p *check.Pass, pid string) (out []string) {
 	prof, ok := p.Ranked(stacks.Alloc)
 	if !ok || strconv.Itoa(p.Meta.Target.PID) != pid || prof.Total().Count < FewSamples {

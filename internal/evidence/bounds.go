@@ -2,14 +2,14 @@ package evidence
 
 import "strings"
 
-// Bounds are the settings that bound what a well-known program does at once, as its manual names them. Each is empty
-// where the program has no such setting.
+// Bounds are the settings that bound what a well-known program does at once, as its manual names them. A field is
+// empty if the program has no such setting.
 type Bounds struct {
 	Serves string // how many requests or clients it serves
-	Asks   string // how many connections it has to one that it asks
+	Asks   string // how many connections it has to one server it asks
 }
 
-// bounds are those of programs by their names, with where these are documented.
+// bounds maps names of programs to their settings, with where these are documented.
 var bounds = map[string]Bounds{
 	// configuration.txt, 3.2, 4.2 and 5.2
 	"haproxy": {Serves: "maxconn of global and of the frontend", Asks: "maxconn of the server line"},
@@ -48,5 +48,5 @@ var bounds = map[string]Bounds{
 	"memcached": {Serves: "-c, the number of connections"},
 }
 
-// BoundsOf gives the settings of a program by the name of its process; a version at its end does not matter.
+// BoundsOf returns the settings of a program by the name of its process, without a version at its end.
 func BoundsOf(program string) Bounds { return bounds[strings.TrimRight(program, "0123456789.")] }

@@ -10,19 +10,19 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// A BusyThread is the CPU time of one of the target's threads in the window, or of an interpreter that runs one of its
-// threads at a time.
+// A BusyThread is the CPU time in the window of one of the target's threads, or of an interpreter that runs one of
+// its threads at a time.
 type BusyThread struct {
-	PID, TID int // TID is 0 of an interpreter
+	PID, TID int // TID is 0 for an interpreter
 	Comm     string
-	Threads  []int // ids; of an interpreter several
+	Threads  []int // ids; several for an interpreter
 	Seconds  float64
 	Waited   float64        // seconds ready to run without a CPU
 	Use      quantity.Value // CPUs
-	Wants    quantity.Value // CPUs, with those that it waited for
+	Wants    quantity.Value // CPUs, including those it waited for
 }
 
-// Name gives 4021 (nginx).
+// Name returns 4021 (nginx).
 func (t BusyThread) Name() string {
 	if t.TID == 0 {
 		return fmt.Sprintf("%d (%s)", t.PID, t.Comm)
@@ -30,7 +30,7 @@ func (t BusyThread) Name() string {
 	return fmt.Sprintf("%d (%s)", t.TID, t.Comm)
 }
 
-// Kind is thread or interpreter.
+// Kind returns thread or interpreter.
 func (t BusyThread) Kind() string {
 	if t.TID == 0 {
 		return "interpreter"
@@ -38,7 +38,7 @@ func (t BusyThread) Kind() string {
 	return "thread"
 }
 
-// FullText says that it has no more CPU time to use.
+// FullText says that it has no CPU time left.
 func (t BusyThread) FullText() string {
 	if t.TID == 0 {
 		return "the interpreter of " + t.Name() + " is full, which runs one thread at a time"
@@ -46,16 +46,16 @@ func (t BusyThread) FullText() string {
 	return "thread " + t.Name() + " is full"
 }
 
-// FullThreads gives the threads and interpreters that use so much of a CPU, and want so much with what they wait for
-// one.
+// FullThreads returns the threads and interpreters that use at least so much of a CPU, and want at least so much of
+// one including the time they wait for it.
 func FullThreads(p *check.Pass, use, wants quantity.Value) []BusyThread {
 	return slices.DeleteFunc(BusyThreads(p), func(t BusyThread) bool {
 		return t.Use.Below(use) || t.Wants.Below(wants)
 	})
 }
 
-// FullInterpreter tells whether an interpreter of the target runs one thread at a time and has hardly time left for the
-// next. It is an error where a process of Python uses as much, and which Python it is was not read.
+// FullInterpreter reports whether an interpreter of the target runs one thread at a time and has hardly any time left
+// for the next. It returns an error if a Python process uses as much and its version was not read.
 func FullInterpreter(p *check.Pass, full *check.Param) (bool, error) {
 	for _, t := range BusyThreads(p) {
 		if t.TID == 0 && t.Use.AtLeast(p.Param(full)) {
@@ -75,9 +75,9 @@ func FullInterpreter(p *check.Pass, full *check.Param) (bool, error) {
 	return false, nil
 }
 
-// BusyThreads gives the CPU time of the target's threads, and of its interpreters; empty where it was read only once.
+// BusyThreads returns the CPU time of the target's threads and interpreters; it is empty if it was read only once.
 func BusyThreads(p *check.Pass) []BusyThread {
-	_, window, ok := Rise("", p.Counter(metric.ThreadCPU)) // less than that of the recording
+	_, window, ok := Rise("", p.Counter(metric.ThreadCPU)) // shorter than the recording's
 	if !ok {
 		return nil
 	}
@@ -105,8 +105,8 @@ func BeganWaits(p *check.Pass) map[int]float64 {
 	return waits
 }
 
-// WaitsOfSleepers is BeganWaits also for threads that hardly run: those that take less than a tick of CPU time are not
-// counted again, and the scheduler's events tell how often they waited.
+// WaitsOfSleepers is BeganWaits that covers threads that hardly run, too: threads that take less than a tick of CPU
+// time are not read again, and the scheduler's events show how often they waited.
 func WaitsOfSleepers(p *check.Pass) map[int]float64 {
 	waits, events := BeganWaits(p), map[int]float64{}
 	for _, w := range ThreadWaits(p) {
@@ -122,8 +122,8 @@ func WaitsOfSleepers(p *check.Pass) map[int]float64 {
 	return waits
 }
 
-// interpreterTimes adds up the threads of each process whose interpreter runs one at a time, with what libraries of
-// machine code do beside it.
+// interpreterTimes adds up the threads of each process whose interpreter runs one thread at a time, including what
+// native libraries do in parallel.
 func interpreterTimes(p *check.Pass, threads []BusyThread, window float64) (out []BusyThread) {
 	for _, pid := range OneAtATime(p) {
 		sum := BusyThread{PID: pid}
@@ -144,7 +144,7 @@ func interpreterTimes(p *check.Pass, threads []BusyThread, window float64) (out 
 	return out
 }
 
-// cpusOf is what one process of the target uses; it may be read over a longer time than its threads.
+// cpusOf returns the CPUs that one process of the target uses; it may be read over a longer time than its threads.
 func cpusOf(p *check.Pass, pid int) float64 {
 	used, span, ok := Rise("", p.Counter(metric.ProcessCPU, "pid", strconv.Itoa(pid)))
 	if !ok {

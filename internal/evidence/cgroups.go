@@ -7,7 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// Knob is a setting or statistic of a group, under its name in each version of cgroups.
+// A Knob is a setting or statistic of a group, under its name in each version of cgroups.
 type Knob struct{ controller, v2, v1 string }
 
 var (
@@ -26,13 +26,13 @@ var (
 	KnobPIDs = Knob{"pids", "pids.current", "pids.current"}
 )
 
-// File gives the path of a group's file as a shell word.
+// File returns the path of a group's file as a shell word.
 func (k Knob) File(p *check.Pass, cgroup, level string) string {
 	return check.Quote(k.path(p, cgroup, level))
 }
 
-// path gives the path of a group's file. Where the recording does not say where the group's files are, it is where
-// every distribution of today mounts cgroup v2.
+// path returns the path of a group's file. If the recording does not say where the group's files are, it assumes the
+// place where every current distribution mounts cgroup v2.
 func (k Knob) path(p *check.Pass, cgroup, level string) string {
 	dir, name := "/sys/fs/cgroup"+cgroup, k.v2
 	if s, ok := First(p.Info(metric.CgroupDir, "cgroup", cgroup, "level", level, "controller", k.controller)); ok {
@@ -49,7 +49,7 @@ func (k Knob) isV1(p *check.Pass, cgroup, level string) bool {
 		"1")) > 0
 }
 
-// Set gives the command that writes a value, which the versions may write differently.
+// Set returns the command that writes a value, which differs between the cgroup versions.
 func (k Knob) Set(p *check.Pass, cgroup, level, v2, v1 string) check.Command {
 	value := v2
 	if k.isV1(p, cgroup, level) {

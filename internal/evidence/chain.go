@@ -13,14 +13,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// A Chain is how the target's waits lead into a database server: its sessions at the other ends of the target's
-// connections, found by the two addresses of each.
+// A Chain says how the target's waits lead into a database server: to its sessions at the other ends of the target's
+// connections, found by the two addresses of each connection.
 type Chain struct {
 	Server   string   // address of the server, where the target waits most
-	Waiters  []string // threads' names and processes of the target that wait there, as "python3 pid 77"
-	Sessions []string // pids of the server's sessions that serve these connections and waited for a lock
-	Seconds  float64  // that the target's threads waited for answers of that server
-	Answers  float64  // and of all destinations
+	Waiters  []string // the target's threads and processes that wait there, such as "python3 pid 77"
+	Sessions []string // pids of sessions of the server that serve these connections and waited for a lock
+	Seconds  float64  // that the target's threads waited for answers of Server
+	Answers  float64  // seconds that they waited for answers of all destinations
 }
 
 // A link is one connection, by both of its addresses.
@@ -28,7 +28,7 @@ type link struct{ source, destination string }
 
 func linkOf(s *recording.Series) link { return link{s.Label("source"), s.Label("destination")} }
 
-// ChainOf gives the chain of the recording; ok is false where no session that waited for a lock serves the target.
+// ChainOf returns the chain of the recording; ok is false if no session that waited for a lock serves the target.
 func ChainOf(p *check.Pass) (c Chain, ok bool) { return chainOf(p.Recording) }
 
 func chainOf(rec *recording.Recording) (c Chain, ok bool) {
@@ -36,7 +36,7 @@ func chainOf(rec *recording.Recording) (c Chain, ok bool) {
 	for _, s := range rec.Info(metric.DatabaseSessionClient) {
 		sessions[linkOf(s)] = s.Label("pid")
 	}
-	waits, found := map[string]float64{}, map[string]float64{} // by server, and of those on the connections of sessions
+	waits, found := map[string]float64{}, map[string]float64{} // by server; found only on the connections of sessions
 	for _, s := range rec.Gauge(metric.ConnectionWaitTime) {
 		server := s.Label("destination")
 		waits[server] += s.Last()
@@ -67,8 +67,8 @@ func chainOf(rec *recording.Recording) (c Chain, ok bool) {
 	return c, true
 }
 
-// ofLoop is the chain of a target whose threads wait for many connections at once, so that none of them is seen at one:
-// the sessions that serve it are known all the same, as its collector has found them for it.
+// ofLoop returns the chain of a target whose threads wait for many connections at once, so that none is seen waiting
+// for a single one. The sessions that serve it are known all the same, because the collector found them.
 func (c Chain) ofLoop(rec *recording.Recording) (Chain, bool) {
 	sessions := rec.Info(metric.DatabaseSessionClient)
 	if len(sessions) == 0 || rec.Recorded(metric.DatabaseScanTime) { // the server itself is the target
@@ -81,9 +81,10 @@ func (c Chain) ofLoop(rec *recording.Recording) (Chain, bool) {
 	return c, true
 }
 
-// JoinServer gives the recording of a client with what another one tells of the database server that it waits for: the
-// sessions at the other ends of its connections, what they waited for, and who held it. The two were made at one time,
-// on one host or on two, whose clocks need only agree so far that the windows overlap.
+// JoinServer returns the recording of a client, extended by what another recording shows of the database server that
+// it waits for: the sessions at the other ends of its connections, what they waited for, and who held it. The two
+// recordings were made at the same time, on one host or on two; their clocks need to agree only so far that the
+// windows overlap.
 func JoinServer(client, server *recording.Recording) (*recording.Recording, error) {
 	if len(server.Info(metric.DatabaseServer)) == 0 {
 		return nil, errors.New("the second recording is not that of a database server: record one with --pid of " +

@@ -14,14 +14,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// A Consumer is a process that has a part of the machine, or all short-lived processes of one program. What was not
-// recorded is empty.
+// A Consumer is a process that uses a part of the machine, or all short-lived processes of one program. Fields that
+// were not recorded are empty.
 type Consumer struct {
-	Command    string `json:"command,omitempty"` // empty of short-lived ones of which only the parent is known
-	PID        int    `json:"pid,omitempty"`     // 0 of short-lived ones
+	Command    string `json:"command,omitempty"` // empty for short-lived ones if only the parent is known
+	PID        int    `json:"pid,omitempty"`     // 0 for short-lived ones
 	ShortLived bool   `json:"short_lived,omitempty"`
 	Target     bool   `json:"target,omitempty"` // the target with all its processes
-	Parent     string `json:"parent,omitempty"` // of short-lived ones: who made most of them
+	Parent     string `json:"parent,omitempty"` // for short-lived ones: the process that created most of them
 	ParentPID  int    `json:"parent_pid,omitempty"`
 
 	User      string  `json:"user,omitempty"`
@@ -36,28 +36,28 @@ type Consumer struct {
 	Delayed float64 `json:"run_delay_seconds,omitempty"` // that its threads waited for a CPU in the window
 }
 
-// A Consumption is who had the machine. The CPUs of all consumers, the interrupts and the unaccounted rest add up to
-// what was busy.
+// A Consumption says who used the machine. The CPUs of all consumers, the interrupts and the unaccounted rest add up
+// to the busy CPUs.
 type Consumption struct {
 	Window      float64    `json:"window_seconds"`
 	CPUs        float64    `json:"cpus"`
 	Busy        float64    `json:"busy_cpus"`
 	Interrupts  float64    `json:"interrupt_cpus"`               // of no process
-	Unaccounted float64    `json:"unaccounted_cpus"`             // processes that nobody read or sampled, or waited for
+	Unaccounted float64    `json:"unaccounted_cpus"`             // processes that nobody read, sampled or waited for
 	Delayed     float64    `json:"run_delay_seconds,omitempty"`  // that threads of all processes waited for a CPU
 	Created     float64    `json:"created_per_second,omitempty"` // processes and threads
-	List        []Consumer `json:"processes"`                    // those with most CPU time first, then by memory
+	List        []Consumer `json:"processes"`                    // the one with the most CPU time first, then by memory
 	Notes       []string   `json:"notes,omitempty"`              // where sources disagree
 
-	// OfTarget is the CPUs that short-lived processes of the target used, which are among its own.
+	// OfTarget is the CPUs that short-lived processes of the target used; they are part of the target's own.
 	OfTarget float64 `json:"-"`
 }
 
-// Consumers tells who had the machine. ok is false where neither processes nor CPUs were read twice.
+// Consumers returns who used the machine. ok is false unless processes and CPUs were read twice.
 //
-// A process counts itself. Short-lived processes show in two ways: their parents' counters of children are exact and
-// name no program, and samples of the CPUs name the programs and are few. So their sum is at least what the parents
-// tell and at most what the processes leave of the busy time; between them the samples are believed.
+// A process has its own counters. Short-lived processes show in two ways: their parents' counters of children are
+// exact but name no program, and samples of the CPUs name the programs but are few. So their sum is at least what the
+// parents show and at most what the processes leave of the busy time; in between, the samples are believed.
 func Consumers(rec *recording.Recording) (c *Consumption, ok bool) {
 	machine, ok := usage.OfMachine(rec)
 	tree, read := usage.Of(rec, usage.MemberHost)
@@ -89,7 +89,7 @@ func ofHost(rec *recording.Recording) bool {
 	return rec.Meta.Target.Kind == "host" || rec.Meta.Target.Kind == ""
 }
 
-// sum is what the consumers used together.
+// sum returns the CPUs that the consumers used together.
 func (c *Consumption) sum() float64 {
 	total := 0.0
 	for _, x := range c.List {
@@ -98,7 +98,7 @@ func (c *Consumption) sum() float64 {
 	return total
 }
 
-// Others is what the host's other processes used, if a target was named, with what no process accounts for.
+// Others returns what the host's other processes used, if a target was named, including what no process accounts for.
 func (c *Consumption) Others() float64 {
 	total := c.Unaccounted
 	for _, x := range c.List {
@@ -109,10 +109,10 @@ func (c *Consumption) Others() float64 {
 	return total
 }
 
-// Ran is what the consumers used together.
+// Ran returns the CPUs that the consumers used together.
 func (c *Consumption) Ran() float64 { return c.Busy - c.Interrupts - c.Unaccounted }
 
-// ShortLived is what short-lived processes used: of a target its own, else the host's.
+// ShortLived returns what short-lived processes used: the target's if there is one, else the host's.
 func (c *Consumption) ShortLived() float64 {
 	total := c.OfTarget
 	for _, x := range c.List {
@@ -131,13 +131,13 @@ func (c *Consumption) addProcesses(rec *recording.Recording, tree *usage.Tree) {
 			k.fill(&x, p.Began)
 			c.Delayed += x.Delayed
 		}
-		if x.CPUs > 0 || x.Memory > 0 { // not what was seen once and ended: it is among the short-lived
+		if x.CPUs > 0 || x.Memory > 0 { // not a process that was seen once and ended: it is among the short-lived
 			c.List = append(c.List, x)
 		}
 	}
 }
 
-// targetOf is the target as one consumer.
+// targetOf returns the target as one consumer.
 func targetOf(rec *recording.Recording, t usage.Time) Consumer {
 	tg := rec.Meta.Target
 	x := Consumer{
@@ -150,8 +150,8 @@ func targetOf(rec *recording.Recording, t usage.Time) Consumer {
 	return x
 }
 
-// addShortLived adds the short-lived processes and gives the CPUs that they used, at most what is left if only samples
-// tell of them.
+// addShortLived adds the short-lived processes and returns the CPUs that they used, at most what is left if only
+// samples show them.
 func (c *Consumption) addShortLived(rec *recording.Recording, tree *usage.Tree, left float64) float64 {
 	programs, sampled := sampledPrograms(rec, tree)
 	counted := tree.Unread.Sum() / tree.Window
@@ -180,17 +180,17 @@ func (c *Consumption) addShortLived(rec *recording.Recording, tree *usage.Tree, 
 	return total
 }
 
-// makers names the parent of short-lived processes if most of them are its children.
+// makers sets the parent of short-lived processes if most of them are its children.
 func (x *Consumer) makers(parent *usage.Process, share float64) {
 	if parent != nil && share >= mostOf {
 		x.Parent, x.ParentPID = parent.Comm, parent.PID
 	}
 }
 
-// mostOf is the share from which on one parent is named as that of all.
+// mostOf is the share from which on one parent is named as the parent of all.
 const mostOf = 0.5
 
-// mostChildren gives the process whose children used most, and their share of what all children used.
+// mostChildren returns the process whose children used most, and their share of what all children used.
 func mostChildren(tree *usage.Tree) (parent *usage.Process, share float64) {
 	total := 0.0
 	for _, p := range tree.Processes {
@@ -205,8 +205,7 @@ func mostChildren(tree *usage.Tree) (parent *usage.Process, share float64) {
 	return parent, parent.Children / total
 }
 
-// sampledPrograms gives the CPUs that processes used which were not there at the last reading, by program, and their
-// sum.
+// sampledPrograms returns the CPUs used by processes that were gone at the last reading, by program, and their sum.
 func sampledPrograms(rec *recording.Recording, tree *usage.Tree) (programs map[string]float64, sum float64) {
 	prof, ok := rec.Profile(stacks.HostCPU)
 	if !ok {
@@ -239,7 +238,7 @@ const (
 
 func apart(a, b, by float64) bool { return math.Abs(a-b) > by && math.Abs(a-b) > by*max(a, b) }
 
-// noteSources says where the counts of the kernel disagree.
+// noteSources notes where the counts of the kernel disagree.
 func (c *Consumption) noteSources(m usage.Machine, rest float64) {
 	if apart(m.Busy, m.Ticks, countsApart) {
 		c.Notes = append(c.Notes, fmt.Sprintf("the CPUs' ticks count %s of work, and %s did not idle: %s apart; the "+
@@ -252,7 +251,7 @@ func (c *Consumption) noteSources(m usage.Machine, rest float64) {
 	}
 }
 
-// noteSamples says where the samples of all CPUs miss much of what they did.
+// noteSamples notes if the samples of all CPUs miss much of what the CPUs did.
 func (c *Consumption) noteSamples(rec *recording.Recording) {
 	prof, ok := rec.Profile(stacks.HostCPU)
 	if !ok || prof.Duration <= 0 {
@@ -265,7 +264,8 @@ func (c *Consumption) noteSamples(rec *recording.Recording) {
 	}
 }
 
-// ConsumerName gives "python3 (pid 4021)", and of short-lived processes "short-lived make, most started by sh (pid 7)".
+// ConsumerName returns "python3 (pid 4021)", and for short-lived processes "short-lived make, most started by sh (pid
+// 7)".
 func ConsumerName(x Consumer) string {
 	name := cmp.Or(x.Command, "processes")
 	switch {
@@ -279,7 +279,7 @@ func ConsumerName(x Consumer) string {
 	return name
 }
 
-// AgeText gives how long a process has been there: "42 s", "3 h 2 min", "12 d 4 h".
+// AgeText returns how long a process has existed: "42 s", "3 h 2 min", "12 d 4 h".
 func AgeText(seconds float64) string {
 	const minute, hour, day = 60, 3600, 86400
 	n := int(seconds)
@@ -302,13 +302,13 @@ func AgeText(seconds float64) string {
 
 func cpusText(n float64) string { return quantity.Of("", math.Round(100*n)/100, quantity.CPUs).Text() }
 
-// How many consumers are kept: past these nobody looks, and a host has hundreds of idle processes.
+// How many consumers are kept: nobody looks further, and a host has hundreds of idle processes.
 const (
 	keptByCPU    = 40
 	keptByMemory = 10
 )
 
-// rank puts the greatest first, and leaves out the small.
+// rank sorts the greatest first, and drops the small.
 func (c *Consumption) rank() {
 	slices.SortFunc(c.List, func(x, y Consumer) int {
 		return cmp.Or(cmp.Compare(y.CPUs, x.CPUs), cmp.Compare(y.Memory, x.Memory), cmp.Compare(x.PID, y.PID),
@@ -322,7 +322,7 @@ func (c *Consumption) rank() {
 	c.List = slices.Concat(c.List[:keptByCPU], rest[:min(len(rest), keptByMemory)])
 }
 
-// details are what was recorded of a process beside its CPU time.
+// details holds what was recorded of a process besides its CPU time.
 type details struct {
 	user, cgroup, container string
 	age, memory             float64
@@ -367,7 +367,7 @@ func detailsOf(rec *recording.Recording) map[int]*details {
 	return out
 }
 
-// fill copies what is known. Of a process that began in the window all is of the window.
+// fill copies what is known. If a process began in the window, its counters count from zero.
 func (k *details) fill(x *Consumer, began bool) {
 	x.User, x.Cgroup, x.Container, x.Age, x.Memory = k.user, k.cgroup, k.container, k.age, k.memory
 	rise := func(s recording.CounterSeries) float64 {

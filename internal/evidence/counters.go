@@ -10,10 +10,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// WithoutUnit gives a number without its unit, for a sentence that names it.
+// WithoutUnit returns a number without its unit, for a sentence that names the unit.
 func WithoutUnit(v quantity.Value) string { return v.As(quantity.None).Text() }
 
-// Peak gives the largest value and where it is, 0 of none.
+// Peak returns the largest value and its index, 0 if there is none.
 func Peak(row []float64) (at int, v float64) {
 	for i, x := range row {
 		if x > v {
@@ -23,13 +23,13 @@ func Peak(row []float64) (at int, v float64) {
 	return at, v
 }
 
-// OneSample is the outcome of a check whose counters were read once: that says nothing.
+// OneSample returns the outcome of a check whose counters were read only once, which says nothing.
 func OneSample() error {
 	return check.NotAssessed(TwoSamples, "a counter that was read once has no rate")
 }
 
-// Rise adds up what counters of one metric rose by, over the longest time any of them covers. ok is false when none was
-// read twice.
+// Rise adds up the increases of counters of one metric, over the longest time any of them covers. ok is false if none
+// was read twice.
 func Rise(label string, series []recording.CounterSeries) (n, seconds quantity.Value, ok bool) {
 	var sum, span float64
 	unit := quantity.None
@@ -46,7 +46,7 @@ func Rise(label string, series []recording.CounterSeries) (n, seconds quantity.V
 	return quantity.Of(label, sum, unit), quantity.Of("window", span, quantity.Seconds), ok && span > 0
 }
 
-// RateOf gives the rate at which counters of one metric rose together, with its arithmetic.
+// RateOf returns the total rate of increase of counters of one metric, with its arithmetic.
 func RateOf(label string, series []recording.CounterSeries) (perSecond quantity.Value, ok bool) {
 	n, seconds, ok := Rise(label, series)
 	if !ok {
@@ -55,8 +55,8 @@ func RateOf(label string, series []recording.CounterSeries) (perSecond quantity.
 	return n.Per(seconds).Named("%s", label), true
 }
 
-// Pressure gives the share of time in which some or all (full) tasks of the host stalled on a resource. ok is false
-// where the kernel has no pressure stall information.
+// Pressure returns the share of time in which some or all (full) tasks of the host stalled on a resource. ok is false
+// if the kernel has no pressure stall information.
 func Pressure(p *check.Pass, resource, kind string) (share quantity.Value, ok bool) {
 	n, seconds, ok := Rise("stalled", p.Counter(metric.Pressure, "resource", resource, "kind", kind))
 	if !ok {
@@ -68,8 +68,8 @@ func Pressure(p *check.Pass, resource, kind string) (share quantity.Value, ok bo
 // Hz is a rate of events per second as a threshold.
 const Hz quantity.Unit = "events/s"
 
-// IntervalsAtLeast counts the intervals in which counters of one metric rose by at least perSecond each second, added
-// up.
+// IntervalsAtLeast counts the intervals in which counters of one metric together rose by at least perSecond each
+// second.
 func IntervalsAtLeast(perSecond float64, counters []recording.CounterSeries) (n, of int) {
 	var lists [][]recording.Point
 	for _, c := range counters {
@@ -95,7 +95,7 @@ func MeanOf(gauges []recording.GaugeSeries) (n float64) {
 	return n
 }
 
-// LabelValues lists the values of a label that series have, sorted.
+// LabelValues returns the values of a label of the series, sorted.
 func LabelValues[S interface{ Label(string) string }](series []S, label string) []string {
 	var out []string
 	for _, s := range series {
@@ -105,7 +105,7 @@ func LabelValues[S interface{ Label(string) string }](series []S, label string) 
 	return slices.Compact(out)
 }
 
-// First gives the only series of labels that leave room for one; ok is false when it was not recorded.
+// First returns the only series, for labels that allow only one; ok is false if it was not recorded.
 func First[S any](series []S) (s S, ok bool) {
 	if len(series) == 0 {
 		return s, false
@@ -113,7 +113,7 @@ func First[S any](series []S) (s S, ok bool) {
 	return series[0], true
 }
 
-// LastOf gives the last value of the only series; ok is false when it was not recorded.
+// LastOf returns the last value of the only series; ok is false if it was not recorded.
 func LastOf(series []recording.GaugeSeries) (v float64, ok bool) {
 	s, ok := First(series)
 	if !ok {
@@ -122,11 +122,11 @@ func LastOf(series []recording.GaugeSeries) (v float64, ok bool) {
 	return s.Last(), true
 }
 
-// GaugeRise is how far a gauge rose from the first to the last sample; a fall is none. It serves for sums over the
-// connections that exist now, which fall when one of them ends.
+// GaugeRise returns how far a gauge rose from the first to the last sample; 0 if it fell. It serves for sums over the
+// existing connections, which fall when a connection ends.
 func GaugeRise(s recording.GaugeSeries) float64 { return max(0, s.Last()-s.First()) }
 
-// Span is the time between a series' first and last point, as a quantity.
+// Span returns the time between a series' first and last point, as a quantity.
 func Span(s *recording.Series) quantity.Value {
 	return quantity.Of("window", s.Span().Seconds(), quantity.Seconds)
 }

@@ -16,7 +16,7 @@ import (
 // NamedProcesses is how many processes a finding names: past the third they rarely change what to do.
 const NamedProcesses = 3
 
-// worthNaming is the least CPU time of a process named, 5 ticks at 250 Hz: less is sampling noise.
+// worthNaming is the least CPU time for which a process is named, 5 ticks at 250 Hz: less is sampling noise.
 const worthNaming = 0.02
 
 type processTime struct {
@@ -44,7 +44,7 @@ func busiestProcesses(p *check.Pass, modes ...string) []processTime {
 	return out[:min(len(out), NamedProcesses)]
 }
 
-// BusiestNote is the line of a finding that names them; empty when none is known.
+// BusiestNote returns the line of a finding that names the busiest processes; empty if none is known.
 func BusiestNote(p *check.Pass, what string, modes ...string) []string {
 	var parts []string
 	for _, t := range busiestProcesses(p, modes...) {
@@ -56,31 +56,32 @@ func BusiestNote(p *check.Pass, what string, modes ...string) []string {
 	return []string{"most " + what + ": " + strings.Join(parts, ", ")}
 }
 
-// ParamSystemLevel is from where on the kernel's share of the busy time is worth a finding.
+// ParamSystemLevel is the kernel's share of the busy time from which on it is worth a finding.
 var ParamSystemLevel = &check.Param{
 	Name: "level", Default: 0.3, Unit: quantity.Ratio,
 	Why: "programs that compute stay below it; servers that move data are above it in good health",
 }
 
-// ParamBusyEnough is shared by the checks that speak of shares of busy time.
+// ParamBusyEnough is shared by the checks that use shares of busy time.
 var ParamBusyEnough = &check.Param{
 	Name: "min-busy", Default: 1, Unit: quantity.Seconds,
 	Why: "CPU time is sampled by the tick: at 250 ticks a second 1 s is 250 samples, and a share of 20 % is known " +
 		"to 2.5 points",
 }
 
-// CPUTime is what one CPU, or all together, did in the window: seconds by the mode names of /proc/stat.
+// A CPUTime is what one CPU, or all together, did in the window: seconds by the mode names of /proc/stat.
 //
-// guest is inside user already (kernel/sched/cputime.c account_guest_time) and not counted twice. steal is time the
-// hypervisor gave to others: part of the wall time, but not work done here. Idle time is measured from switch to switch
-// (kernel/time/tick-sched.c), and work is counted by ticks, which miss threads that run between two of them.
+// guest is included in user already (kernel/sched/cputime.c account_guest_time) and not counted twice. steal is time
+// the hypervisor gave to others: part of the wall time, but not work done here. Idle time is measured from context
+// switch to context switch (kernel/time/tick-sched.c); work is counted by ticks, which miss threads that run between
+// two of them.
 type CPUTime struct {
 	ID    string // "1"; empty for all CPUs
 	modes map[string]float64
 	wall  float64 // seconds between the first reading and the last, of all CPUs together
 }
 
-// CPUTimes gives every CPU that was read at least twice, in order of number, and their sum.
+// CPUTimes returns every CPU that was read at least twice, in order of number, and their sum.
 func CPUTimes(p *check.Pass) (each []CPUTime, all CPUTime, err error) {
 	byID := map[string]CPUTime{}
 	all = CPUTime{modes: map[string]float64{}}
@@ -114,7 +115,7 @@ func CPUTimes(p *check.Pass) (each []CPUTime, all CPUTime, err error) {
 	return each, all, nil
 }
 
-// BusyShares gives the CPUs, their sum and the share of its busy time spent in a mode; ok is false when there was too
+// BusyShares returns the CPUs, their sum and the share of its busy time spent in a mode; ok is false if there was too
 // little busy time for a share. It notes what it read.
 func BusyShares(p *check.Pass, mode string) (each []CPUTime, all CPUTime, share quantity.Value, ok bool, err error) {
 	each, all, err = CPUTimes(p)
@@ -138,7 +139,7 @@ func (t CPUTime) number() int {
 	return n
 }
 
-// Name is "CPU 3", or "all CPUs" of the sum.
+// Name returns "CPU 3", or "all CPUs" for the sum.
 func (t CPUTime) Name() string {
 	if t.ID == "" {
 		return "all CPUs"
@@ -146,7 +147,7 @@ func (t CPUTime) Name() string {
 	return "CPU " + t.ID
 }
 
-// Time adds up modes.
+// Time returns the sum of modes.
 func (t CPUTime) Time(label string, modes ...string) quantity.Value {
 	n := 0.0
 	for _, m := range modes {
@@ -155,12 +156,12 @@ func (t CPUTime) Time(label string, modes ...string) quantity.Value {
 	return quantity.Of(label, n, quantity.Seconds)
 }
 
-// Busy is the time in which it ran something, as the ticks count it: what a share of modes is a share of.
+// Busy returns the time in which it ran something, as counted by ticks: the base for shares of modes.
 func (t CPUTime) Busy() quantity.Value {
 	return t.Time("busy time of "+t.Name(), "user", "nice", "system", "irq", "softirq")
 }
 
-// OfWall gives the share of the wall time spent in modes; the wall time is never zero in what CPUTimes returns.
+// OfWall returns the share of the wall time spent in modes; the wall time is never zero in what CPUTimes returns.
 func (t CPUTime) OfWall(what string, modes ...string) quantity.Value {
 	return t.Time(what, modes...).Per(t.wallTime()).Named("%s, share of the time of %s", what, t.Name())
 }
@@ -169,19 +170,19 @@ func (t CPUTime) wallTime() quantity.Value {
 	return quantity.Of("wall time of "+t.Name(), t.wall, quantity.Seconds)
 }
 
-// OfBusy gives the share of the busy time spent in modes. Test that there was busy time first.
+// OfBusy returns the share of the busy time spent in modes. Check first that there was busy time.
 func (t CPUTime) OfBusy(what string, modes ...string) quantity.Value {
 	return t.Time(what, modes...).Per(t.Busy()).Named("%s, share of the busy time of %s", what, t.Name())
 }
 
-// Load gives the share of the wall time in which it neither idled nor was taken by the hypervisor.
+// Load returns the share of the wall time that was neither idle nor steal time.
 func (t CPUTime) Load() quantity.Value {
 	away := t.Time("", "idle", "iowait", "steal").Number()
 	busy := quantity.Of("time of "+t.Name()+" that was not idle", max(0, t.wall-away), quantity.Seconds)
 	return busy.Per(t.wallTime()).Named("%s busy", t.Name())
 }
 
-// Softirq is the share of the time in softirq.
+// Softirq returns the share of the time in softirq.
 func (t CPUTime) Softirq() quantity.Value { return t.OfWall("softirq", "softirq") }
 
 // HottestSoftirq splits off the CPU with the largest softirq share of its time.
@@ -195,12 +196,12 @@ func HottestSoftirq(each []CPUTime) (hot CPUTime, others []CPUTime) {
 	return each[i], slices.Concat(each[:i], each[i+1:])
 }
 
-// MedianSoftirq gives the median share of time that CPUs spend in softirq.
+// MedianSoftirq returns the median share of time that CPUs spend in softirq.
 func MedianSoftirq(cpus []CPUTime) quantity.Value {
 	return MedianShare("softirq, median share of the other CPUs", cpus, CPUTime.Softirq)
 }
 
-// MedianShare gives the median of a share over CPUs.
+// MedianShare returns the median of a share over CPUs.
 func MedianShare(label string, cpus []CPUTime, share func(CPUTime) quantity.Value) quantity.Value {
 	shares := make([]float64, 0, len(cpus))
 	for _, t := range cpus {
@@ -209,7 +210,7 @@ func MedianShare(label string, cpus []CPUTime, share func(CPUTime) quantity.Valu
 	return quantity.Of(label, series.Median(shares), quantity.Ratio)
 }
 
-// CPUOf finds a CPU by its id.
+// CPUOf returns the CPU with an id.
 func CPUOf(each []CPUTime, id string) (CPUTime, bool) {
 	i := slices.IndexFunc(each, func(t CPUTime) bool { return t.ID == id })
 	if i < 0 {
@@ -218,7 +219,7 @@ func CPUOf(each []CPUTime, id string) (CPUTime, bool) {
 	return each[i], true
 }
 
-// C2CCommand records which lines of memory CPUs take from each other.
+// C2CCommand returns the command that records which cache lines CPUs take from each other.
 func C2CCommand(p *check.Pass) check.Command {
 	if pid := p.Meta.Target.PID; pid > 0 {
 		return check.Commandf("perf c2c record -p %d -- sleep 10 && perf c2c report --stdio", pid)
@@ -226,14 +227,14 @@ func C2CCommand(p *check.Pass) check.Command {
 	return "perf c2c record -a -- sleep 10 && perf c2c report --stdio"
 }
 
-// ParamCPUTaken is from where on what takes CPU time takes it from the requests.
+// ParamCPUTaken is the CPU use from which on a consumer takes its CPU time from the requests.
 var ParamCPUTaken = &check.Param{
 	Name: "cpu-used", Default: 0.8, Unit: quantity.Ratio,
 	Why: "with a fifth of the CPUs idle, what else takes their time takes nothing from the requests",
 }
 
-// RunnableThreads gives the mean number of threads that ran or wanted to. The reader of /proc/stat is running while it
-// reads, and is taken off.
+// RunnableThreads returns the mean number of threads that ran or wanted to run. It subtracts the reader of
+// /proc/stat, which runs while it reads.
 func RunnableThreads(p *check.Pass) (quantity.Value, bool) {
 	s, ok := First(p.Gauge(metric.ProcsRunning))
 	if !ok {
@@ -242,7 +243,7 @@ func RunnableThreads(p *check.Pass) (quantity.Value, bool) {
 	return quantity.Of("runnable threads, mean", max(0, s.Mean()-1), quantity.Threads), true
 }
 
-// RunnablePerCPU is the length of the run queues, counting what runs.
+// RunnablePerCPU returns the length of the run queues, including running threads.
 func RunnablePerCPU(p *check.Pass) (runnable, perCPU quantity.Value, ok bool) {
 	runnable, ok = RunnableThreads(p)
 	cpus, known := OnlineCPUs(p)

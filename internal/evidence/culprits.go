@@ -12,14 +12,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// A Hit is a sample that matches, and where in its stack.
+// A Hit is a sample that matches, and where in its stack it matches.
 type Hit struct {
 	Sample stacks.Sample
 	At     int
-	Says   string // of the rule that it matches
+	Says   string // text of the rule that it matches
 }
 
-// MarksOf gives the places of hits for a report that draws the profile.
+// MarksOf returns the places of hits for a report that draws the profile.
 func MarksOf(e stacks.Event, hits []Hit) []check.Mark {
 	out := make([]check.Mark, 0, len(hits))
 	for _, h := range hits {
@@ -38,8 +38,8 @@ func Weigh(hits []Hit) (w stacks.Weight) {
 	return w
 }
 
-// FewSamples is how many samples of the bottleneck are too few to believe in it: of nine the true share is, with 95 %
-// certainty, between a half and twice what they say.
+// FewSamples is the number of samples below which a bottleneck is not believed: with nine samples the 95 % confidence
+// interval of the share is from half to twice what they show.
 const FewSamples = 10
 
 // A Culprit is a method that matching samples lead to.
@@ -48,23 +48,23 @@ type Culprit struct {
 	Line            int
 	Owner           hotcode.Owner
 	Value           int64
-	Path            []string // of its heaviest sample, from the bottleneck outwards
+	Path            []string // in its heaviest sample, from the bottleneck outwards
 	heaviest        int64
 	lines           map[int]int64
-	class           string // of the heaviest sample: of a lock or of what was allocated
-	// of the heaviest sample: the application's method that others' code calls first, with its line
+	class           string // in the heaviest sample: the class of a lock or of what was allocated
+	// Entry is the application's method that foreign code calls first, with its line, in the heaviest sample.
 	Entry string
-	// Inside is, of the heaviest sample, the function of a package or library that is nearest the bottleneck, of a
-	// script with its file; empty where the method to blame does it itself, and where the bottleneck is a library's.
+	// Inside is the function of a package or library nearest the bottleneck in the heaviest sample, for a script with
+	// its file. It is empty if the method to blame does the work itself, and if the bottleneck is in a library.
 	Inside string
-	// Innocent says that it is never to blame, and stands here because nobody else is in its stacks.
+	// Innocent says that it is never to blame, and is listed because nothing else is in its stacks.
 	Innocent bool
 }
 
-// Name gives com.example.Shop.cart:42, and of a script cart (/app/shop.py:42).
+// Name returns com.example.Shop.cart:42, and for a script cart (/app/shop.py:42).
 func (c *Culprit) Name() string { return hotcode.At(c.Method, c.Line) }
 
-// Culprits groups samples by the method to blame, the heaviest first; those to skip come last.
+// Culprits groups samples by the method to blame, the heaviest first; skipped methods come last.
 func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []hotcode.Pattern) []*Culprit {
 	byMethod := map[string]*Culprit{}
 	for _, h := range hits {
@@ -73,7 +73,7 @@ func Culprits(prof *stacks.Profile, owners hotcode.Owners, hits []Hit, skip []ho
 		c := byMethod[f.Name]
 		if c == nil {
 			c = &Culprit{Method: hotcode.ReadableName(f), Owner: place.Owner, lines: map[int]int64{}}
-			if hotcode.OfInterpreter(f) { // whose script it is, others may know
+			if hotcode.OfInterpreter(f) { // other samples may show whose script it is
 				c.Owner = hotcode.Library
 			}
 			c.Innocent = slices.ContainsFunc(skip, func(p hotcode.Pattern) bool { return p.Frame(f) })
@@ -115,7 +115,7 @@ func libraryIn(prof *stacks.Profile, owners hotcode.Owners, stack []int) string 
 	for i, at := range stack {
 		f := prof.Frames[at]
 		library := owners.Of(f) == hotcode.Library && !hotcode.Synthetic(f)
-		if hotcode.IsScript(f) { // of which the runtime's own are a library's, too
+		if hotcode.IsScript(f) { // the runtime's own scripts are a library's, too
 			library = hotcode.OfPackage(f)
 		}
 		if library && i == 0 {
@@ -128,7 +128,7 @@ func libraryIn(prof *stacks.Profile, owners hotcode.Owners, stack []int) string 
 	return ""
 }
 
-// entryOf names the outermost method of the application: the handler that a server calls. It is empty where there is
+// entryOf names the outermost method of the application: the handler that a server calls. It is empty if there is
 // none.
 func entryOf(prof *stacks.Profile, owners hotcode.Owners, stack []int) string {
 	for i := len(stack) - 1; i >= 0; i-- {
@@ -141,7 +141,7 @@ func entryOf(prof *stacks.Profile, owners hotcode.Owners, stack []int) string {
 	return ""
 }
 
-// HeaviestLine gives the line with the greatest weight, the lesser of equals.
+// HeaviestLine returns the line with the greatest weight; the lowest of equals.
 func HeaviestLine(lines map[int]int64) (line int) {
 	most := int64(-1)
 	for l, v := range lines {
@@ -152,10 +152,10 @@ func HeaviestLine(lines map[int]int64) (line int) {
 	return line
 }
 
-// longestPath is how many calls of a path are shown: both ends, which say most.
+// longestPath is how many calls of a path are shown: those at both ends, which say most.
 const longestPath = 6
 
-// pathOf gives the calls from the bottleneck outwards, without packages and with repeated ones once.
+// pathOf returns the calls from the bottleneck outwards, without packages and without repetitions.
 func pathOf(prof *stacks.Profile, stack []int) []string {
 	var out []string
 	for _, f := range stack {
@@ -169,8 +169,8 @@ func pathOf(prof *stacks.Profile, stack []int) []string {
 	return out
 }
 
-// ShortName gives Pattern.compile of java.util.regex.Pattern.compile; of machine code the whole name, and of a script
-// the function without its file.
+// ShortName returns Pattern.compile for java.util.regex.Pattern.compile; for machine code the whole name, and for a
+// script the function without its file.
 func ShortName(f stacks.Frame) string {
 	if name := hotcode.ReadableName(f); name != f.Name {
 		return hotcode.Function(name)
@@ -182,9 +182,9 @@ func ShortName(f stacks.Frame) string {
 	return strings.Join(parts[max(0, len(parts)-2):], ".")
 }
 
-// HeaviestPlaces names the methods to blame for the CPU time that was sampled, whatever they do: the heaviest, and of
-// the first few their share "of the CPU time" or whatever else it is called, with the way there. They are none without
-// samples.
+// HeaviestPlaces names the methods to blame for the sampled CPU time, whatever they do: the heaviest one, and for the
+// first few their share "of the CPU time" or of whatever ofWhat says, with the path there. Without samples it returns
+// none.
 func HeaviestPlaces(c *hotcode.CPU, ofWhat string) (heaviest string, notes []string) {
 	if c.Sampled() <= 0 {
 		return "", nil
@@ -204,10 +204,10 @@ func HeaviestPlaces(c *hotcode.CPU, ofWhat string) (heaviest string, notes []str
 	return heaviest, notes
 }
 
-// NamedCulprits is how many a finding names: past the third they rarely change what to do.
+// NamedCulprits is how many culprits a finding names: past the third they rarely change what to do.
 const NamedCulprits = 3
 
-// PartText gives a part of a whole as a reader sees it: "40 %".
+// PartText returns a part of a whole as shown to a reader: "40 %".
 func PartText(part, whole int64) string {
 	return quantity.Of("", float64(part)/float64(max(1, whole)), quantity.Ratio).Text()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// The states of the kernel's TCP sockets that the rules tell apart (include/net/tcp_states.h).
+// The states of the kernel's TCP sockets that the rules distinguish (include/net/tcp_states.h).
 const (
 	TimeWait    = "TIME_WAIT"
 	Established = "ESTABLISHED"
@@ -28,11 +28,11 @@ const (
 type ClientPath struct {
 	Source, Destination string
 	Times               []time.Duration
-	states              map[string][]float64 // by state, one number a sample; none recorded is zero
+	states              map[string][]float64 // by state, one number per sample; zero if none was recorded
 	Young               []float64            // TIME_WAIT entered in the second before the sample
 }
 
-// ClientPaths gives every recorded path, in order of source and destination.
+// ClientPaths returns every recorded path, in order of source and destination.
 func ClientPaths(p *check.Pass) []*ClientPath {
 	times := sampleTimes(p)
 	byKey := map[[2]string]*ClientPath{}
@@ -57,7 +57,7 @@ func ClientPaths(p *check.Pass) []*ClientPath {
 	return out
 }
 
-// rowOf gives a series' value at each of the times, zero where it has none.
+// rowOf returns a series' value at each of the times, zero where it has none.
 func rowOf(s recording.GaugeSeries, times []time.Duration) []float64 {
 	row := make([]float64, len(times))
 	for _, pt := range s.Points {
@@ -68,7 +68,7 @@ func rowOf(s recording.GaugeSeries, times []time.Duration) []float64 {
 	return row
 }
 
-// sampleTimes gives the times at which sockets were counted. The totals by state are always there, so where they come
+// sampleTimes returns the times at which sockets were counted. The totals by state are always there, so if they come
 // from the same dumps they also mark the samples in which a destination had no socket.
 func sampleTimes(p *check.Pass) []time.Duration {
 	own := gaugeTimes(p, metric.DestinationSockets, metric.DestinationYoungTW)
@@ -94,7 +94,7 @@ func gaugeTimes(p *check.Pass, gauges ...*metric.Gauge) []time.Duration {
 	return slices.Compact(out)
 }
 
-// At is the number of sockets in a state at sample i.
+// At returns the number of sockets in a state at sample i.
 func (c *ClientPath) At(state string, i int) float64 {
 	if row := c.states[state]; row != nil {
 		return row[i]
@@ -102,7 +102,7 @@ func (c *ClientPath) At(state string, i int) float64 {
 	return 0
 }
 
-// Live is the number of sockets in any state but TIME_WAIT at sample i.
+// Live returns the number of sockets in any state but TIME_WAIT at sample i.
 func (c *ClientPath) Live(i int) float64 {
 	n := 0.0
 	for state, row := range c.states {
@@ -113,10 +113,10 @@ func (c *ClientPath) Live(i int) float64 {
 	return n
 }
 
-// Total is the number of sockets in all states at sample i.
+// Total returns the number of sockets in all states at sample i.
 func (c *ClientPath) Total(i int) float64 { return c.Live(i) + c.At(TimeWait, i) }
 
-// Each gives f of every sample.
+// Each returns f of every sample.
 func (c *ClientPath) Each(f func(i int) float64) []float64 {
 	out := make([]float64, len(c.Times))
 	for i := range out {
@@ -125,12 +125,12 @@ func (c *ClientPath) Each(f func(i int) float64) []float64 {
 	return out
 }
 
-// Count gives the sockets of a state, sample by sample.
+// Count returns the number of sockets in a state, sample by sample.
 func (c *ClientPath) Count(state string) []float64 {
 	return c.Each(func(i int) float64 { return c.At(state, i) })
 }
 
-// seconds is the time from the first to the last sample.
+// seconds returns the time from the first to the last sample.
 func (c *ClientPath) seconds() float64 {
 	if len(c.Times) == 0 {
 		return 0
@@ -138,7 +138,7 @@ func (c *ClientPath) seconds() float64 {
 	return (c.Times[len(c.Times)-1] - c.Times[0]).Seconds()
 }
 
-// Slope is how much a number grew per second from the first to the last sample; zero with one sample.
+// Slope returns how much a number grew per second from the first to the last sample; zero with one sample.
 func (c *ClientPath) Slope(row []float64) float64 {
 	s := c.seconds()
 	if s <= 0 {
@@ -147,13 +147,13 @@ func (c *ClientPath) Slope(row []float64) float64 {
 	return (row[len(row)-1] - row[0]) / s
 }
 
-// loopback reports whether one end is a loopback address: tcp_tw_reuse=2 asks no more (tcp_twsk_unique in
+// loopback reports whether one end is a loopback address: tcp_tw_reuse=2 requires no more (tcp_twsk_unique in
 // net/ipv4/tcp_ipv4.c).
 func (c *ClientPath) loopback() bool {
 	return IsLoopback(c.Source) || IsLoopback(c.Destination)
 }
 
-// IsLoopback reports whether an address, or the address of an endpoint with its port, is of the host itself.
+// IsLoopback reports whether an address, or the address of an endpoint with its port, is a loopback address.
 func IsLoopback(endpoint string) bool {
 	if ap, err := netip.ParseAddrPort(endpoint); err == nil {
 		return ap.Addr().Unmap().IsLoopback()
@@ -162,7 +162,7 @@ func IsLoopback(endpoint string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// HostOf is the address of "10.0.0.5:443" or "[::1]:443"; PortOf its port.
+// HostOf returns the address of "10.0.0.5:443" or "[::1]:443".
 func HostOf(endpoint string) string {
 	i := strings.LastIndexByte(endpoint, ':')
 	if i < 0 {
@@ -171,14 +171,15 @@ func HostOf(endpoint string) string {
 	return strings.Trim(endpoint[:i], "[]")
 }
 
-// PortOf is the port of "10.0.0.5:443".
+// PortOf returns the port of "10.0.0.5:443".
 func PortOf(endpoint string) string { return endpoint[strings.LastIndexByte(endpoint, ':')+1:] }
 
 // OwnersShown is how many processes a finding names: more would not fit a line, and the largest is the one to look at.
 const OwnersShown = 3
 
-// OwnersOf says whose the sockets to a destination are: the processes that BPF programs saw connecting, with their
-// rates; else those seen holding one; else the namespace they are in, because a socket in TIME_WAIT belongs to nobody.
+// OwnersOf names the owners of the sockets to a destination: the processes that BPF programs saw connecting, with
+// their rates; else the processes seen holding one; else the namespace they are in, because a socket in TIME_WAIT
+// belongs to nobody.
 func OwnersOf(p *check.Pass, destination string) string {
 	if names := OpenersOf(p, destination); names != "" {
 		return names
@@ -201,10 +202,10 @@ func OwnersOf(p *check.Pass, destination string) string {
 // A Holder is a process that holds sockets to a destination.
 type Holder struct {
 	Name    string
-	Sockets float64 // the most at once, of those that were looked at
+	Sockets float64 // the most at once, of the sockets that were looked at
 }
 
-// HoldersOf gives them, the largest first.
+// HoldersOf returns the holders of sockets to a destination, the largest first.
 func HoldersOf(p *check.Pass, destination string) []Holder {
 	var list []Holder
 	for _, s := range p.Gauge(metric.DestinationOwner, "destination", destination) {
@@ -224,7 +225,8 @@ func unseenOwner(p *check.Pass) string {
 	return "opened in the network namespace of pid " + PIDName(fmt.Sprint(t.PID), t.Name)
 }
 
-// DestinationRTT is the median round trip to a destination over the window; ok is false when no connection told one.
+// DestinationRTT returns the median round trip to a destination over the window; ok is false if no connection
+// reported one.
 func DestinationRTT(p *check.Pass, destination string) (rtt quantity.Value, ok bool) {
 	s, ok := First(p.Gauge(metric.DestinationRTT, "destination", destination))
 	if !ok {
@@ -233,29 +235,29 @@ func DestinationRTT(p *check.Pass, destination string) (rtt quantity.Value, ok b
 	return quantity.Of("round trip", series.Median(series.Values(s.Points)), quantity.Seconds), true
 }
 
-// An Answer is how long a destination takes to answer, and what of it is the way there and back.
+// An Answer is how long a destination takes to answer, and how much of that is the way there and back.
 type Answer struct {
 	Takes quantity.Value // seconds, median
 	Line  quantity.Value // seconds, a round trip
 	Share quantity.Value // of the line
 }
 
-// slowestACK is the longest that a peer keeps an acknowledgement back to send it with its answer, in seconds: 40 ms
-// (TCP_DELACK_MIN of Linux 6.18, include/net/tcp.h) and a tick. The shortest round trip of a connection of some minutes
-// may be that, and no line.
+// slowestACK is the longest time, in seconds, that a peer delays an acknowledgement to send it with its answer: 40 ms
+// (TCP_DELACK_MIN of Linux 6.18, include/net/tcp.h) and a tick. The shortest round trip of a connection of some
+// minutes may be that delay instead of the line.
 const slowestACK = 0.05
 
 const (
 	// mostlyLine is the line's part of an answer from which on less than half of that is left for the destination;
 	// times are known to a sixteenth.
 	mostlyLine = 0.7
-	// longLine is a round trip in seconds: within a host or a rack it takes less.
+	// longLine is a round trip in seconds: it takes less within a host or a rack.
 	longLine = 0.001
 )
 
-// AnswersAtOnce tells of a destination that the target asks whether it answers at once, so that the line is what takes
-// the time. ok is false, too, where answers were not timed, or the line is not known for sure: by handshakes in the
-// window, or by round trips that are longer than [slowestACK].
+// AnswersAtOnce reports whether a destination that the target asks answers at once, so that the line takes the time.
+// ok is also false if answers were not timed, or if the round trip is not known for sure, either by handshakes in the
+// window or by round trips longer than [slowestACK].
 func AnswersAtOnce(p *check.Pass, destination string) (a Answer, ok bool) {
 	line := lineTo(p, destination)
 	for _, e := range *check.Shared(p, readExchanges) {
@@ -269,7 +271,7 @@ func AnswersAtOnce(p *check.Pass, destination string) (a Answer, ok bool) {
 	return a, false
 }
 
-// lineTo is the round trip to a destination in seconds, 0 where it is not known.
+// lineTo returns the round trip to a destination in seconds, 0 if it is not known.
 func lineTo(p *check.Pass, destination string) (seconds float64) {
 	for _, f := range ClientFlows(p) {
 		if f.Destination == destination && f.connects > 0 { // lost SYNs are in the mean
@@ -286,12 +288,12 @@ func lineTo(p *check.Pass, destination string) (seconds float64) {
 	return seconds
 }
 
-// AnswerMetrics is what [AnswersAtOnce] reads.
+// AnswerMetrics returns the metrics that [AnswersAtOnce] reads.
 func AnswerMetrics() []metric.Metric {
 	return append(FlowUses(), metric.DestinationMin, metric.ExchangeDurations, metric.ExchangesCounted)
 }
 
-// OfTarget reports whether a process of the target holds connections to the destination, or nobody is known to.
+// OfTarget reports whether a process of the target holds connections to the destination, or no process is known to.
 func OfTarget(p *check.Pass, destination string) bool {
 	owners := p.Gauge(metric.DestinationOwner, "destination", destination)
 	if len(owners) == 0 {

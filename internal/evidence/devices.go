@@ -30,19 +30,20 @@ var (
 	}
 )
 
-// LossParams are the thresholds of both rules about losses.
+// LossParams returns the thresholds of both rules about losses.
 func LossParams() []*check.Param {
 	return []*check.Param{lossShare, lossCritical, lossPackets, lossRate}
 }
 
-// DeviceLoss is what one device lost in one direction.
+// A DeviceLoss is what one device lost in one direction.
 type DeviceLoss struct {
 	Netns, Device, Direction string
 	lost, packets            quantity.Value // in the window
 	share, Rate              quantity.Value
 }
 
-// DeviceLosses reads every device but loopback. What was lost is not among the packets (net/core/net-procfs.c).
+// DeviceLosses reads every device but loopback. Lost packets are not included in the packets counter
+// (net/core/net-procfs.c).
 func DeviceLosses(p *check.Pass, counter *metric.Counter, verb string) (out []DeviceLoss, err error) {
 	twice := false
 	for _, s := range p.Counter(counter) {
@@ -68,7 +69,7 @@ func DeviceLosses(p *check.Pass, counter *metric.Counter, verb string) (out []De
 	return out, nil
 }
 
-// Severity is zero where the loss is below every threshold.
+// Severity returns zero if the loss is below every threshold.
 func (d DeviceLoss) Severity(p *check.Pass) check.Severity {
 	switch {
 	case d.lost.Plus(d.packets).Below(p.Param(lossPackets)) || d.share.Below(p.Param(lossShare)):
@@ -81,7 +82,7 @@ func (d DeviceLoss) Severity(p *check.Pass) check.Severity {
 	return check.Warning
 }
 
-// subject names the device with its direction, and its namespace where the target has another than the host.
+// subject names the device with its direction, and with its namespace if the target has one of its own.
 func (d DeviceLoss) subject(p *check.Pass) check.Subject {
 	id := d.Device + " " + d.Direction
 	if p.Meta.Target.OwnNetNS {
@@ -105,7 +106,7 @@ func ReadLosses(p *check.Pass, losses []DeviceLoss, none string) {
 	p.Read(worst.share.Named("%s, %s %s", worst.share.Label(), worst.Device, worst.Direction))
 }
 
-// Finding is what both rules say of a loss; the remedies are their own.
+// Finding returns what both rules say about a loss; each rule adds its own remedies.
 func (d DeviceLoss) Finding(p *check.Pass, sev check.Severity, verb string) check.Finding {
 	return check.Finding{
 		Subject:  d.subject(p),

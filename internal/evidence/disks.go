@@ -9,14 +9,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// Disk is the slowest device in the window.
+// A Disk is the slowest device in the window.
 type Disk struct {
 	Device        string
 	Latency, Busy quantity.Value
 }
 
-// SlowestDisk finds the device whose requests took longest in all, which is where most waiting was, with the mean time
-// of a request.
+// SlowestDisk returns the device whose requests took longest in total, where most waiting was, with the mean time of
+// a request.
 func SlowestDisk(p *check.Pass) (Disk, bool) {
 	var all []Disk
 	var took []float64

@@ -14,26 +14,26 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// FlowUses are the metrics of connections that BPF programs see begin and end. They name the process and count exactly;
-// without them the checks do with what sockets and counters tell.
+// FlowUses returns the metrics of connections that BPF programs see begin and end. They name the process and count
+// exactly; without them the checks use what sockets and counters show.
 func FlowUses() []metric.Metric {
 	return []metric.Metric{
 		metric.ConnectAttempts, metric.Connects, metric.ConnectFailures, metric.PortSearches, metric.PortSearchSeconds,
-		// which tells from when they count
+		// says since when they count
 		metric.ConnectionsClosed, metric.ConnectionTurns, metric.FlowRetransmits, metric.BPFRuns,
 		metric.ConnectSeconds, metric.ConnectionSeconds,
 	}
 }
 
-// FlowRise gives what a counter of connections from this namespace to a destination rose by, over all processes; with
-// pairs of label and value, over those that match. It counts from the recording's beginning: a series that begins later
-// began at zero, unlike any counter of the kernel.
+// FlowRise returns the increase of a counter of connections from this namespace to a destination, over all processes,
+// or over those that match pairs of label and value. It counts from the recording's beginning: a series that begins
+// later began at zero, unlike any counter of the kernel.
 func FlowRise(p *check.Pass, c *metric.Counter, destination string, match ...string) float64 {
 	began, _ := FlowSpan(p)
 	return clientRise(p, c, began, append([]string{"endpoint", destination}, match...)...)
 }
 
-// clientRise is what a counter of connections from this namespace rose by since, over those that match.
+// clientRise returns the increase since began of a counter of connections from this namespace, over those that match.
 func clientRise(p *check.Pass, c *metric.Counter, began time.Duration, match ...string) (n float64) {
 	for _, s := range p.Counter(c, append([]string{"netns", metric.NetNSTarget, "side", "client"}, match...)...) {
 		n += RiseSince(s, began)
@@ -41,13 +41,13 @@ func clientRise(p *check.Pass, c *metric.Counter, began time.Duration, match ...
 	return n
 }
 
-// RiseSince gives what a counter of BPF programs rose by since they began to count: a series that begins later began at
-// zero.
+// RiseSince returns the increase of a counter of BPF programs since they began to count: a series that begins later
+// began at zero.
 func RiseSince(s recording.CounterSeries, began time.Duration) float64 {
 	return series.RiseSince(s.Points, began)
 }
 
-// FlowSpan is when flows were counted first, and for how long.
+// FlowSpan returns when flows were first counted, and for how long.
 func FlowSpan(p *check.Pass) (began time.Duration, window quantity.Value) {
 	var ended time.Duration
 	seen := false
@@ -63,7 +63,7 @@ func FlowSpan(p *check.Pass) (began time.Duration, window quantity.Value) {
 	return began, quantity.Of("window", (ended - began).Seconds(), quantity.Seconds)
 }
 
-// FlowsSeen says whether flows were counted for some time.
+// FlowsSeen reports whether flows were counted for some time.
 func FlowsSeen(p *check.Pass) bool {
 	_, window := FlowSpan(p)
 	return p.Recorded(metric.ConnectAttempts) && window.Number() > 0
@@ -74,21 +74,21 @@ type ClientFlow struct {
 	Destination, pid, comm  string
 	Attempts, Closed, Turns float64
 
-	connects, connecting, open float64       // that were established, and seconds
+	connects, connecting, open float64       // established connects, and seconds
 	began                      time.Duration // see [FlowSpan]
 }
 
-// Handshake is how long a connect took, mean; zero where none was established.
+// Handshake returns how long a connect took, mean; zero if none was established.
 func (f ClientFlow) Handshake() quantity.Value {
 	return quantity.Of("time of a handshake, mean", f.connecting/max(f.connects, 1), quantity.Seconds)
 }
 
-// Life is how long a connection was open until it ended, mean; zero where none ended.
+// Life returns how long a connection was open until it ended, mean; zero if none ended.
 func (f ClientFlow) Life() quantity.Value {
 	return quantity.Of("time for which a connection is open, mean", f.open/max(f.Closed, 1), quantity.Seconds)
 }
 
-// Rise is what another counter of its connections rose by.
+// Rise returns the increase of another counter of its connections.
 func (f ClientFlow) Rise(p *check.Pass, c *metric.Counter) float64 {
 	return clientRise(p, c, f.began, "endpoint", f.Destination, "pid", f.pid, "comm", f.comm)
 }
@@ -99,7 +99,7 @@ func (f *ClientFlow) Add(o ClientFlow) {
 	f.connects, f.connecting, f.open = f.connects+o.connects, f.connecting+o.connecting, f.open+o.open
 }
 
-// Name gives "pid 4021 (java)"; a flow without a process is of several.
+// Name returns "pid 4021 (java)"; a flow without a process stands for several.
 func (f ClientFlow) Name() string {
 	if f.pid == "" {
 		return "processes that were too many to name"
@@ -107,7 +107,7 @@ func (f ClientFlow) Name() string {
 	return "pid " + PIDName(f.pid, f.comm)
 }
 
-// ClientFlows gives the flows of the target's namespace, those with most connections first.
+// ClientFlows returns the flows of the target's namespace, the one with the most connections first.
 func ClientFlows(p *check.Pass) []ClientFlow {
 	began, _ := FlowSpan(p)
 	var out []ClientFlow
@@ -125,7 +125,7 @@ func ClientFlows(p *check.Pass) []ClientFlow {
 	return out
 }
 
-// OpenersOf names the processes that connect to a destination with their connects per second; empty when none was seen.
+// OpenersOf names the processes that connect to a destination with their connects per second; empty if none was seen.
 func OpenersOf(p *check.Pass, destination string) string {
 	if !FlowsSeen(p) {
 		return ""
@@ -152,14 +152,14 @@ func OpenersOf(p *check.Pass, destination string) string {
 	return "opened by " + strings.Join(names, "; ")
 }
 
-// An EndpointFlow is what a counter of one endpoint's connections, of one side, rose by in the target's namespace.
+// An EndpointFlow is the increase of a counter of one endpoint's connections, of one side, in the target's namespace.
 type EndpointFlow struct {
 	Side, Endpoint, pid, comm string
 	N                         float64
 }
 
-// FlowsBy gives the flows of which a counter rose, the largest first; with pairs of label and value, of those that
-// match. Connections that were there before have neither endpoint nor process, and are left out.
+// FlowsBy returns the flows with a counter that rose, the largest first; with pairs of label and value, only those
+// that match. Connections that existed before have neither endpoint nor process, and are left out.
 func FlowsBy(p *check.Pass, c *metric.Counter, match ...string) []EndpointFlow {
 	if !FlowsSeen(p) {
 		return nil
@@ -188,7 +188,7 @@ func FlowsBy(p *check.Pass, c *metric.Counter, match ...string) []EndpointFlow {
 	return out
 }
 
-// Text says whose connections they are.
+// Text names the connections.
 func (f EndpointFlow) Text() string {
 	switch {
 	case f.Side == "server":
@@ -199,7 +199,7 @@ func (f EndpointFlow) Text() string {
 	return "connections of pid " + PIDName(f.pid, f.comm) + " to " + f.Endpoint
 }
 
-// Unavailable gives the connects per second to a destination that found no local port; ok is false when none was
+// Unavailable returns the connects per second to a destination that found no local port; ok is false if none was
 // counted.
 func Unavailable(p *check.Pass, destination string) (rate quantity.Value, ok bool) {
 	if !FlowsSeen(p) {

@@ -11,18 +11,18 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// A BusyGoroutine does the work of a program in Go, which the scheduler moves from thread to thread, so that no thread
-// looks full.
+// A BusyGoroutine does the work of a Go program. The scheduler moves it from thread to thread, so no thread looks
+// full.
 type BusyGoroutine struct {
 	Name string
 	Runs quantity.Value // CPUs that it uses or waits for
-	// Works is Runs with the time in which it helps the collector or waits for it, and that in calls for files: in all
-	// of it nobody but this host works for it.
+	// Works is Runs plus the time in which it assists the collector or waits for it, and the time in calls for files:
+	// all of this time only this host works for it.
 	Works quantity.Value
 }
 
-// BusiestGoroutine gives the one that runs most, by looks at all of them. Those that are ready to run look the same:
-// where two and more run or are ready at any moment they queue for a thread, and ok is false.
+// BusiestGoroutine returns the goroutine that runs most, by samples of all of them. Runnable goroutines look the same
+// as running ones: if two or more run or are runnable at any moment they queue for a thread, and ok is false.
 func BusiestGoroutine(p *check.Pass) (g BusyGoroutine, ok bool) {
 	w, err := WaitingOf(p)
 	if err != nil || !w.InGo() {

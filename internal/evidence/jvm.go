@@ -12,27 +12,27 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// PausesTooLong is the default of two checks: of what warns of pauses, and of what explains them.
+// PausesTooLong is the default of two checks: the one that warns of pauses, and the one that explains them.
 const PausesTooLong = 0.05
 
-// ParamGCShare is from where on collections are a fault.
+// ParamGCShare is the share of time from which on collections are a fault.
 var ParamGCShare = &check.Param{
 	Name: "share", Default: PausesTooLong, Unit: quantity.Ratio,
 	Why: "a healthy JVM under full load spends 1 to 3 % of its time in pauses; G1 and Parallel aim at 1 to 8 % " +
 		"(GCTimeRatio)",
 }
 
-// OnlyJVM is the scope of the checks about a JVM and about Java code: another target has neither.
+// OnlyJVM is the scope of the checks about a JVM and about Java code: other targets have neither.
 var OnlyJVM = &check.Scope{Fact: metric.JVMInfo, Name: "JVM"}
 
-// OnlyRuntimes is that of the checks about what threads of Java and Python, and goroutines, wait for.
+// OnlyRuntimes is the scope of the checks about what Java and Python threads, and goroutines, wait for.
 var OnlyRuntimes = &check.Scope{
 	Fact: metric.JVMInfo, Name: "JVM", Or: &check.Scope{
 		Fact: metric.GoRuntime, Name: "program in Go", Or: &check.Scope{Fact: metric.ScriptRuntime, Name: "script"},
 	},
 }
 
-// HotSpots gives the pids of the target's HotSpot JVMs.
+// HotSpots returns the pids of the target's HotSpot JVMs.
 func HotSpots(p *check.Pass) (pids []string) {
 	for _, s := range p.Info(metric.JVMInfo, "kind", "HotSpot") {
 		pids = append(pids, s.Label("pid"))
@@ -40,7 +40,8 @@ func HotSpots(p *check.Pass) (pids []string) {
 	return pids
 }
 
-// EachJVM runs a rule for each JVM. The rule tells whether it had what it reads; where it never had, nothing is known.
+// EachJVM runs a rule for each JVM. The rule reports whether it had the data it reads; if it never had, the check is
+// not assessed.
 func EachJVM(p *check.Pass, rule func(pid string) (assessed bool)) error {
 	assessed := false
 	for _, pid := range HotSpots(p) {
@@ -53,7 +54,7 @@ func EachJVM(p *check.Pass, rule func(pid string) (assessed bool)) error {
 	return nil
 }
 
-// JVMRise gives what a counter of one JVM rose by, and the time over which.
+// JVMRise returns the increase of a counter of one JVM, and the time that it covers.
 func JVMRise(p *check.Pass, c *metric.Counter, match ...string) (increase, span float64, ok bool) {
 	for _, s := range p.Counter(c, match...) {
 		n, known := s.Increase()
@@ -64,13 +65,13 @@ func JVMRise(p *check.Pass, c *metric.Counter, match ...string) (increase, span 
 	return increase, span, ok
 }
 
-// ShareOfWall is a counter of seconds over the time it was watched.
+// ShareOfWall returns a counter of seconds over the time it was observed.
 func ShareOfWall(label string, seconds, span float64) quantity.Value {
 	return quantity.Of(label, seconds, quantity.Seconds).Per(quantity.Of("window", span, quantity.Seconds)).
 		Named("%s", label)
 }
 
-// GCPauses gives the time a JVM stood still for collections, where the JVM tells.
+// GCPauses returns the time a JVM was stopped for collections, if the JVM reports it.
 func GCPauses(p *check.Pass, pid string) (seconds, span float64, ok bool) {
 	for _, kind := range metric.GCPauseKinds() {
 		n, d, known := JVMRise(p, metric.JVMGCSeconds, "pid", pid, "kind", kind)
@@ -81,8 +82,8 @@ func GCPauses(p *check.Pass, pid string) (seconds, span float64, ok bool) {
 	return seconds, span, ok
 }
 
-// GCShare is the share of wall time in collections; of Shenandoah and JDK 11's Z that of all safepoints, which are
-// mostly theirs.
+// GCShare returns the share of wall time in collections; for Shenandoah and JDK 11's ZGC the share of all safepoints,
+// which are mostly for collections.
 func GCShare(p *check.Pass, pid string) (quantity.Value, bool) {
 	if n, span, ok := GCPauses(p, pid); ok {
 		return ShareOfWall("time in collections", n, span), true
@@ -94,7 +95,7 @@ func GCShare(p *check.Pass, pid string) (quantity.Value, bool) {
 }
 
 var (
-	// ParamRuntimeCPU is for what threads of the runtime use.
+	// ParamRuntimeCPU is the CPU use from which on threads of the runtime matter.
 	ParamRuntimeCPU = &check.Param{
 		Name: "least-cpu", Default: 0.1, Unit: quantity.CPUs,
 		Why: "a tenth of a CPU holds nobody up, however small the rest of the process",
@@ -106,17 +107,18 @@ var (
 	}
 )
 
-// ThreadCPU gives the CPUs that the threads with these names used, of a process.
+// ThreadCPU returns the CPUs that the threads of a process with these name prefixes used.
 func ThreadCPU(p *check.Pass, pid, label string, prefixes []string) (cpus quantity.Value, ok bool) {
 	total, ok := ThreadsRate(p, metric.ThreadCPU, prefixes, "pid", pid)
 	return quantity.Of(label, total, quantity.CPUs), ok
 }
 
-// ThreadsRate gives by how much a counter of threads rises in a second of the window, of those whose names begin with
-// one of prefixes, or of all; not ok when no thread has a rate. A thread that lived for a part of the window counts for
-// that part: HotSpot starts and ends compilers as it needs them (UseDynamicNumberOfCompilerThreads), and one that is
-// busy for a second of ten is a tenth of a CPU. How long it lived is in its CPU time, which each sample reads of all
-// threads; of many threads other counters are read in turns.
+// ThreadsRate returns the rate per second of the window of a counter of threads, over the threads whose names begin
+// with one of prefixes, or over all; ok is false if no thread has a rate. A thread that lived for a part of the
+// window counts for that part: HotSpot starts and ends compilers as it needs them
+// (UseDynamicNumberOfCompilerThreads), and a compiler that is busy for one second in ten is a tenth of a CPU. How
+// long a thread lived comes from its CPU time, which each sample reads for all threads; if there are many threads,
+// other counters are read in turns.
 func ThreadsRate(p *check.Pass, m *metric.Counter, prefixes []string, labels ...string) (perSecond float64, ok bool) {
 	lived := livesOf(p.Counter(metric.ThreadCPU, labels...))
 	for _, s := range p.Counter(m, labels...) {
@@ -137,7 +139,7 @@ func ThreadsRate(p *check.Pass, m *metric.Counter, prefixes []string, labels ...
 	return perSecond, ok
 }
 
-// livesOf gives for each thread the part of the window in which it was seen.
+// livesOf returns for each thread the part of the window in which it was seen.
 func livesOf(threads []recording.CounterSeries) map[string]float64 {
 	first, last := math.Inf(1), 0.0
 	for _, s := range threads {
@@ -154,7 +156,7 @@ func livesOf(threads []recording.CounterSeries) map[string]float64 {
 
 func threadOf(s recording.CounterSeries) string { return s.Label("pid") + " " + s.Label("tid") }
 
-// ProcessCPU gives the CPUs that a process used.
+// ProcessCPU returns the CPUs that a process used.
 func ProcessCPU(p *check.Pass, pid string) (quantity.Value, bool) {
 	total, found := 0.0, false
 	for _, s := range p.Counter(metric.ProcessCPU, "pid", pid) {
@@ -165,7 +167,7 @@ func ProcessCPU(p *check.Pass, pid string) (quantity.Value, bool) {
 	return quantity.Of("CPU of the process", total, quantity.CPUs), found && total > 0
 }
 
-// JVMFlag gives the value of a flag and where it is from, empty when it was not recorded.
+// JVMFlag returns the value and the origin of a flag; empty if it was not recorded.
 func JVMFlag(p *check.Pass, pid, name string) (value, origin string) {
 	for _, s := range p.Info(metric.JVMFlag, "pid", pid, "name", name) {
 		return s.Label("value"), s.Label("origin")
@@ -173,7 +175,7 @@ func JVMFlag(p *check.Pass, pid, name string) (value, origin string) {
 	return "", ""
 }
 
-// NumericFlag gives the value of a flag that is a positive number; ok is false of others.
+// NumericFlag returns the value of a flag that is a positive number; ok is false for others.
 func NumericFlag(p *check.Pass, pid, name string, unit quantity.Unit) (quantity.Value, bool) {
 	value, _ := JVMFlag(p, pid, name)
 	var n float64
@@ -183,7 +185,7 @@ func NumericFlag(p *check.Pass, pid, name string, unit quantity.Unit) (quantity.
 	return quantity.Of("-XX:"+name, n, unit), true
 }
 
-// CollectorOf names the collector: Serial, Parallel, G1, Z, Shenandoah.
+// CollectorOf returns the name of the collector: Serial, Parallel, G1, Z, Shenandoah.
 func CollectorOf(p *check.Pass, pid string) string {
 	for _, s := range p.Info(metric.JVMVersion, "pid", pid) {
 		return s.Label("collector")
@@ -191,10 +193,11 @@ func CollectorOf(p *check.Pass, pid string) string {
 	return ""
 }
 
-// LeastForRise is the number of readings that a steady rise can be told from: two in each half.
+// LeastForRise is the least number of readings that can show a steady rise: two in each half.
 const LeastForRise = 4
 
-// OnlyRises tells a steady rise from coming and going: no fall of note, and some rise in both halves.
+// OnlyRises reports whether a series rises steadily instead of coming and going: no notable fall, and some rise in
+// both halves.
 func OnlyRises(p *check.Pass, s recording.GaugeSeries) bool {
 	n := len(s.Points)
 	if n < LeastForRise {
@@ -211,7 +214,7 @@ func OnlyRises(p *check.Pass, s recording.GaugeSeries) bool {
 	return middle > s.First() && s.Last() > middle
 }
 
-// ParamGrowthSoon is how soon something that grows must be at its limit to be a warning.
+// ParamGrowthSoon is how soon something that grows must reach its limit to be a warning.
 var ParamGrowthSoon = &check.Param{
 	Name: "soon", Default: 600, Unit: quantity.Seconds,
 	Why: "ten minutes are what is left to save a heap dump before the process is gone",
@@ -220,14 +223,14 @@ var ParamGrowthSoon = &check.Param{
 // ParallelCollectors are the threads that work together in a pause.
 var ParallelCollectors = []string{"GC Thread", "ParGC Thread"}
 
-// RunDelay gives how many of a process's threads wait for a CPU on average: those whose names begin with one of
-// prefixes, or all.
+// RunDelay returns how many of a process's threads wait for a CPU on average, among those whose names begin with one
+// of prefixes, or among all.
 func RunDelay(p *check.Pass, pid string, prefixes []string) float64 {
 	waiting, _ := ThreadsRate(p, metric.ThreadRunDelay, prefixes, "pid", pid)
 	return waiting
 }
 
-// JVMCPUs gives the CPUs that a JVM reckons with.
+// JVMCPUs returns the number of CPUs that a JVM assumes.
 func JVMCPUs(p *check.Pass, pid string) (quantity.Value, bool) {
 	s, ok := First(p.Gauge(metric.JVMCPUs, "pid", pid))
 	if !ok {
@@ -240,7 +243,7 @@ func JVMCPUs(p *check.Pass, pid string) (quantity.Value, bool) {
 	return quantity.Of(label, s.Last(), quantity.CPUs), true
 }
 
-// TellJVM says why the JVM counts more CPUs than it has, and how to put that right.
+// TellJVM says why the JVM counts more CPUs than it has, and how to fix that.
 func TellJVM(p *check.Pass, pid string, cpus, threads quantity.Value) check.Remedy {
 	n := WholeCPUs(cpus).Number()
 	r := check.Remedy{

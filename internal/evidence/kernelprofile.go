@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// EnoughKernel is how many samples in the kernel are enough to name what it does: with 95 % certainty a share of a
-	// half is known to 15 points then, which ranks the first from the rest.
+	// EnoughKernel is how many samples in the kernel are enough to name what it does: a share of a half is then known
+	// to 15 points with 95 % confidence, which separates the first from the rest.
 	EnoughKernel = 40
-	// NamedFunctions and namedCalls are how many of them a finding names: those past them are small.
+	// NamedFunctions and namedCalls are how many functions and calls a finding names: further ones are small.
 	NamedFunctions, namedCalls = 4, 3
-	// worthNamingShare is the least share of one that is named.
+	// worthNamingShare is the least share for which one is named.
 	worthNamingShare = 0.05
 )
 
@@ -28,16 +28,16 @@ const Samples = quantity.Unit("samples")
 
 // KernelNames says what the kernel's time is spent on.
 type KernelNames struct {
-	functions string           // "__inet_hash_connect 29 %, __inet_check_established 19 %"; the time of each alone
+	functions string           // "__inet_hash_connect 29 %, __inet_check_established 19 %"; by own time
 	Calls     string           // "connect() 92 %"
 	Processes string           // "4021 (java) 88 %"
-	Evidence  []quantity.Value // of the first call
+	Evidence  []quantity.Value // for the first call
 	samples   int64
 
-	Call, Process string // with the most samples; "" if the stacks do not tell
+	Call, Process string // with the most samples; "" if the stacks do not show it
 }
 
-// KernelNamesOf says what a profile of the kernel's time is of; ok is false with too few samples.
+// KernelNamesOf names what is in a profile of the kernel's time; ok is false if there are too few samples.
 func KernelNamesOf(p *check.Pass, prof *stacks.Profile, what string) (n KernelNames, ok bool) {
 	n.samples = prof.Total().Count
 	if n.samples < EnoughKernel {
@@ -67,14 +67,14 @@ func KernelNamesOf(p *check.Pass, prof *stacks.Profile, what string) (n KernelNa
 	return n, true
 }
 
-// SampleShare is the share of the kernel's samples that something has.
+// SampleShare returns the share of the kernel's samples that something has.
 func SampleShare(of string, count, all int64, what string) quantity.Value {
 	return quantity.Of(of, float64(count), Samples).
 		Per(quantity.Of(what+" samples", float64(all), Samples)).Named("%s, share of the %s samples", of, what)
 }
 
-// processNames gives "4021 (java)" for each process of a profile: the process's own name where it was recorded, else a
-// thread's.
+// processNames returns "4021 (java)" for each process of a profile, with the process's own name if it was recorded,
+// else a thread's.
 func processNames(p *check.Pass, prof *stacks.Profile) map[int]string {
 	comms := map[string]string{}
 	for _, s := range p.Counter(metric.ProcessCPU) {
@@ -90,7 +90,7 @@ func processNames(p *check.Pass, prof *stacks.Profile) map[int]string {
 	return out
 }
 
-// RankedShares gives "connect() 92 %, close() 5 %".
+// RankedShares returns "connect() 92 %, close() 5 %".
 func RankedShares(counts map[string]int64, all int64, most int) string {
 	var names []string
 	for name, n := range counts {
@@ -109,7 +109,7 @@ func RankedShares(counts map[string]int64, all int64, most int) string {
 	return strings.Join(parts, ", ")
 }
 
-// Heaviest gives the key with the greatest count, the lesser of equals; "" of none.
+// Heaviest returns the key with the greatest count, the least of equals; "" if there is none.
 func Heaviest(counts map[string]int64) (best string) {
 	for name, n := range counts {
 		if best == "" || n > counts[best] || n == counts[best] && name < best {
@@ -119,7 +119,7 @@ func Heaviest(counts map[string]int64) (best string) {
 	return best
 }
 
-// Notes are the lines of a finding that name what the kernel does.
+// Notes returns the lines of a finding that name what the kernel does.
 func (n KernelNames) Notes(what string) []string {
 	var out []string
 	if n.functions != "" {
@@ -134,9 +134,9 @@ func (n KernelNames) Notes(what string) []string {
 	return out
 }
 
-// KernelShare gives the share of all samples in the kernel that have one of these functions anywhere in their stack,
-// and the kernel's functions of those that do, by their own time; ok is false without a profile or with too few
-// samples. pids narrows it to processes; none is the whole host.
+// KernelShare returns the share of all samples in the kernel that have one of these functions anywhere in their
+// stack, and the kernel functions of those samples, by own time; ok is false without a profile or with too few
+// samples. pids limits it to processes; none means the whole host.
 func KernelShare(p *check.Pass, what string, pids []int, functions ...string) (share quantity.Value, top string,
 	ok bool,
 ) {

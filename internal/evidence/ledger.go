@@ -7,7 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// LedgerMetrics are what [LedgerOf] reads.
+// LedgerMetrics returns the metrics that [LedgerOf] reads.
 func LedgerMetrics() []metric.Metric {
 	return []metric.Metric{
 		metric.ThreadStateTime, metric.ThreadWaitTime, metric.ThreadStatePasses, metric.ThreadStillTime,
@@ -15,8 +15,8 @@ func LedgerMetrics() []metric.Metric {
 	}
 }
 
-// LedgerOf gives the account of the target's time as [ledger.Of] does, made once for all checks: of 5,000 threads it
-// takes 60 ms, and ten checks read it.
+// LedgerOf returns the ledger of the target's time as [ledger.Of] does, computed once for all checks: for 5,000
+// threads it takes 60 ms, and ten checks read it.
 func LedgerOf(p *check.Pass) (l *ledger.Ledger, ok bool) {
 	l = check.Shared(p, func(rec *recording.Recording) *ledger.Ledger {
 		l, _ := ledger.Of(rec)

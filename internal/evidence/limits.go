@@ -15,16 +15,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// ParamPoolFloor keeps pools out that are small on every host.
+// ParamPoolFloor excludes pools that are small on every host.
 var ParamPoolFloor = &check.Param{
 	Name: "pool-floor", Default: 4, Unit: quantity.Threads,
 	Why: "reactor-netty starts at least four event loops and HotSpot up to three compiler threads however few CPUs " +
 		"there are",
 }
 
-// CPUSizedPools are the starts of the names of pools that runtimes and frameworks size by the number of CPUs they
-// see. Names are cut at 15 bytes by the kernel (TASK_COMM_LEN). Pools that are sized by load, such as
-// http-nio-8080-exec, and Go's Ms do not belong here.
+// CPUSizedPools are the name prefixes of pools that runtimes and frameworks size by the number of CPUs they see. The
+// kernel cuts names at 15 bytes (TASK_COMM_LEN). Pools that are sized by load, such as http-nio-8080-exec, and Go's
+// Ms do not belong here.
 var CPUSizedPools = []string{
 	"GC Thread", "ParGC Thread", "G1 Conc", "G1 Refine", "ZWorker", "Shenandoah GC", // HotSpot collectors
 	"C1 CompilerThre", "C2 CompilerThre", // HotSpot compilers
@@ -32,11 +32,11 @@ var CPUSizedPools = []string{
 	"reactor-http-ep", "reactor-http-ni", "vert.x-eventloo", // on top of Netty
 	"ForkJoinPool", "RxComputationTh", "akka.actor.defa", "io-compute", // JVM libraries
 	"tokio-runtime-w", // Rust
-	".NET Server GC",  // one a CPU
+	".NET Server GC",  // one per CPU
 }
 
-// HostSizedPools gives the target's pools that are sized by the number of CPUs and have at least so many threads, the
-// largest first.
+// HostSizedPools returns the target's pools that are sized by the number of CPUs and have at least so many threads,
+// the largest first.
 func HostSizedPools(p *check.Pass, atLeast quantity.Value) []quantity.Value {
 	var out []quantity.Value
 	for _, s := range p.Gauge(metric.ThreadPools) {
@@ -51,7 +51,7 @@ func HostSizedPools(p *check.Pass, atLeast quantity.Value) []quantity.Value {
 	return out
 }
 
-// targetRuntime gives the target's runtime ("jvm", "go", "node" …), empty when it is not known.
+// targetRuntime returns the target's runtime ("jvm", "go", "node" …); empty if it is not known.
 func targetRuntime(p *check.Pass) string {
 	for _, s := range p.Info(metric.TargetInfo) {
 		if r := s.Label("runtime"); r != "" {
@@ -61,8 +61,8 @@ func targetRuntime(p *check.Pass) string {
 	return p.Meta.Target.Runtime
 }
 
-// ScriptRuntimeOf names the runtime of the scripts of a process, such as CPython 3.11.7 or Node.js 22; empty where none
-// were read.
+// ScriptRuntimeOf returns the runtime of the scripts of a process, such as CPython 3.11.7 or Node.js 22; empty if
+// none was read.
 func ScriptRuntimeOf(p *check.Pass, pid int) string {
 	for _, s := range p.Info(metric.ScriptRuntime) {
 		if s.Label("pid") == strconv.Itoa(pid) {
@@ -78,7 +78,7 @@ func TargetIsGo(p *check.Pass) bool { return targetRuntime(p) == "go" }
 // TargetIsJVM reports whether the target's runtime is a JVM.
 func TargetIsJVM(p *check.Pass) bool { return targetRuntime(p) == "jvm" }
 
-// TellCPUs gives the setting that tells the target's runtime how many CPUs it has.
+// TellCPUs returns the setting that tells the target's runtime how many CPUs it has.
 func TellCPUs(p *check.Pass, cpus float64) string {
 	n := fmt.Sprintf("%.0f", cpus)
 	switch targetRuntime(p) {
@@ -90,7 +90,7 @@ func TellCPUs(p *check.Pass, cpus float64) string {
 	return "JVM: -XX:ActiveProcessorCount=" + n + ", Go: GOMAXPROCS=" + n + ", .NET: DOTNET_PROCESSOR_COUNT=" + n
 }
 
-// OnlineCPUs gives the CPUs of the host.
+// OnlineCPUs returns the number of online CPUs of the host.
 func OnlineCPUs(p *check.Pass) (quantity.Value, bool) {
 	for _, s := range p.Gauge(metric.CPUsOnline) {
 		if n := s.Last(); n > 0 {
@@ -100,7 +100,7 @@ func OnlineCPUs(p *check.Pass) (quantity.Value, bool) {
 	return quantity.Value{}, false
 }
 
-// OfHost gives the share of the host's CPU time that is in use, and that of a use in CPUs.
+// OfHost returns the share of the host's CPU time that is in use, and the share that a use in CPUs has of it.
 func OfHost(p *check.Pass, use quantity.Value) (busy, part quantity.Value, ok bool) {
 	_, all, err := CPUTimes(p)
 	host, known := OnlineCPUs(p)
@@ -113,27 +113,27 @@ func OfHost(p *check.Pass, use quantity.Value) (busy, part quantity.Value, ok bo
 // A Runnable is how long the target's threads ran, and how long they waited for a CPU.
 type Runnable struct{ Ran, Waited quantity.Value }
 
-// RunnableOf gives that of the window; ok is false where either was not recorded, or they did neither.
+// RunnableOf returns the Runnable of the window; ok is false if either was not recorded, or the threads did neither.
 func RunnableOf(p *check.Pass) (r Runnable, ok bool) {
 	waited, _, ok := Rise("its threads waited for a CPU", p.Counter(metric.ThreadRunDelay))
 	ran, _, known := Rise("ran", p.Counter(metric.ThreadCPU))
 	return Runnable{ran, waited}, ok && known && ran.Number()+waited.Number() > 0
 }
 
-// WaitShare is how much of the time in which they ran or could they waited.
+// WaitShare returns the share of waiting in the time in which they ran or were runnable.
 func (r Runnable) WaitShare() quantity.Value {
 	return r.Waited.Per(quantity.Of("they ran or waited", r.Ran.Number()+r.Waited.Number(), quantity.Seconds)).
 		Named("of the time in which its threads run or could, they wait")
 }
 
-// Waiting is how many of them waited at any moment.
+// Waiting returns how many of them waited at any moment.
 func (r Runnable) Waiting(p *check.Pass) quantity.Value {
 	return r.Waited.Per(p.Window()).As(quantity.Threads).Named("threads that wait for a CPU at any moment")
 }
 
-// HolderWaits is the part of a wait for a lock that is its holder's wait for a CPU: it ends as much sooner as the
-// target's threads wait for one in the time in which they could run. Where fewer than one of them does at any moment,
-// the holder is seldom that one. It is nothing where their waits were not recorded.
+// HolderWaits returns the part of a wait for a lock in which its holder waits for a CPU. It is the share of their
+// runnable time that the target's threads wait for a CPU. If fewer than one of them waits at any moment, the holder
+// is seldom that one. It is zero if their waits were not recorded.
 func HolderWaits(p *check.Pass) (part quantity.Value) {
 	r, ok := RunnableOf(p)
 	if !ok {
@@ -142,14 +142,15 @@ func HolderWaits(p *check.Pass) (part quantity.Value) {
 	return quantity.Of("", min(1, r.Waiting(p).Number())*r.WaitShare().Number(), quantity.Ratio)
 }
 
-// HolderWaitsText says why such a wait is no fault of the lock.
+// HolderWaitsText says why such a wait is not the lock's fault.
 func HolderWaitsText(part quantity.Value) string {
 	return fmt.Sprintf("who has the lock waits for a CPU for some %s of that time, like all threads here: more CPU "+
 		"time shortens it", part.Text())
 }
 
-// EffectiveCPUs gives what the target can use at most: the least of the host's CPUs, the cpusets and the CPU limits
-// of its cgroup and all ancestors. The label says which of them it is. ok is false when none of them is known.
+// EffectiveCPUs returns how many CPUs the target can use at most: the least of the host's CPUs, the cpusets and the
+// CPU limits of its cgroup and all ancestors. The label says which of them it is. ok is false if none of them is
+// known.
 func EffectiveCPUs(p *check.Pass) (least quantity.Value, ok bool) {
 	least, ok = OnlineCPUs(p)
 	take := func(v quantity.Value) {
@@ -170,15 +171,15 @@ func EffectiveCPUs(p *check.Pass) (least quantity.Value, ok bool) {
 }
 
 // nearWhole is how far from a whole number of threads an interval may be. CPU time is counted in ticks of 10 ms
-// (USER_HZ), of which a second has a hundred, and a thread is accounted when it leaves the CPU.
+// (USER_HZ), a hundred per second, and a thread is accounted when it leaves the CPU.
 const nearWhole = 0.1
 
-// leastFlat is how many intervals must be alike: a load that changes is not the same whole number in five of them.
+// leastFlat is how many intervals must be alike: a changing load is not the same whole number in five of them.
 const leastFlat = 5
 
-// AtOnce is how many of the target's threads run, or are ready to, where that is the same whole number all the time: a
-// runtime or a lock lets no more run at once, such as GOMAXPROCS or an interpreter's lock. ok is false where it
-// changes. One interval may be otherwise: the first has what perfdoctor itself asks of the target.
+// AtOnce returns how many of the target's threads run or are runnable, if that is the same whole number all the time:
+// a runtime or a lock, such as GOMAXPROCS or an interpreter's lock, lets no more run at once. ok is false if it
+// changes. One interval may differ: the first includes what perfdoctor itself asks of the target.
 func AtOnce(p *check.Pass) (threads quantity.Value, ok bool) {
 	var rates [][]series.Point
 	for _, s := range slices.Concat(p.Counter(metric.ThreadCPU), p.Counter(metric.ThreadRunDelay)) {
@@ -197,8 +198,8 @@ func AtOnce(p *check.Pass) (threads quantity.Value, ok bool) {
 	return quantity.Of("threads that run or are ready to, all the time", whole, quantity.Threads), true
 }
 
-// OneAtATime gives the processes whose interpreter runs one of their threads at a time: CPython (PEP 703 tells why) and
-// Ruby without Ractors (rb_thread_call_without_gvl in its thread.c). Node has one thread for its scripts.
+// OneAtATime returns the processes whose interpreter runs one of their threads at a time: CPython (PEP 703 explains
+// why) and Ruby without Ractors (rb_thread_call_without_gvl in its thread.c). Node has one thread for its scripts.
 func OneAtATime(p *check.Pass) (pids []int) {
 	for _, s := range p.Info(metric.ScriptRuntime) {
 		if pid, err := strconv.Atoi(s.Label("pid")); err == nil && strings.HasPrefix(s.Label("runtime"), "CPython") {
@@ -213,7 +214,8 @@ func OneAtATime(p *check.Pass) (pids []int) {
 	return pids
 }
 
-// AllowedCPUs is the number of CPUs on which some thread of the target may run; ok is false where that was not read.
+// AllowedCPUs returns the number of CPUs on which some thread of the target may run; ok is false if that was not
+// read.
 func AllowedCPUs(p *check.Pass) (n quantity.Value, ok bool) {
 	sum := 0.0
 	for _, s := range p.Gauge(metric.TargetCPUs) {
@@ -222,7 +224,7 @@ func AllowedCPUs(p *check.Pass) (n quantity.Value, ok bool) {
 	return quantity.Of("CPUs that it may use", sum, quantity.CPUs), sum > 0
 }
 
-// WholeCPUs rounds up, as runtimes do: no program can run on less than one thread.
+// WholeCPUs rounds up, as runtimes do: no program can run with less than one thread.
 func WholeCPUs(v quantity.Value) quantity.Value {
 	if n := math.Ceil(v.Number()); n != v.Number() {
 		return quantity.Of(v.Label()+", rounded up", n, quantity.CPUs)
@@ -239,17 +241,18 @@ var ParamFullSoon = &check.Param{
 	Why: "ten minutes are about what a person needs to be reached and to act",
 }
 
-// LimitShare is how full something with a limit is, and when it will be full.
+// A LimitShare is how full something with a limit is, and when it will be full.
 type LimitShare struct {
 	series recording.GaugeSeries
 	Used   quantity.Value
 	Limit  quantity.Value
 	Share  quantity.Value
-	left   *quantity.Value // time until full at the rate of the window; nil when it does not grow
+	left   *quantity.Value // time until full at the rate of the window; nil if it does not grow
 	growth quantity.Value
 }
 
-// FullestShare gives the pair of equal labels whose share of its limit is the highest, nil when nothing has a limit.
+// FullestShare returns the pair with equal labels that has the highest share of its limit; nil if nothing has a
+// limit.
 func FullestShare(p *check.Pass, used, limit *metric.Gauge) *LimitShare {
 	var best *LimitShare
 	for _, s := range LimitShares(p, used, limit) {
@@ -260,7 +263,7 @@ func FullestShare(p *check.Pass, used, limit *metric.Gauge) *LimitShare {
 	return best
 }
 
-// LimitShares gives the pairs of equal labels that have a limit.
+// LimitShares returns the pairs with equal labels that have a limit.
 func LimitShares(p *check.Pass, used, limit *metric.Gauge) []*LimitShare {
 	var out []*LimitShare
 	for _, l := range p.Gauge(limit) {
@@ -300,11 +303,12 @@ func shareOf(u, l recording.GaugeSeries) *LimitShare {
 	return s
 }
 
-// foreseen is how far ahead a growth is worth a word, in seconds: a month, by a window of seconds, is noise.
+// foreseen is how far ahead a growth is worth mentioning, in seconds: a forecast of a month from a window of seconds
+// is noise.
 const foreseen = 30 * 24 * 3600
 
-// riseOfHalves gives how much the mean of the second half of the points is above that of the first, and how many
-// seconds their mean times are apart: one outlier at an end makes no trend.
+// riseOfHalves returns by how much the mean of the second half of the points exceeds the mean of the first half, and
+// how many seconds their mean times are apart: one outlier at an end makes no trend.
 func riseOfHalves(points []recording.Point) (rise, apart float64) {
 	n := len(points) / 2
 	for i := range n {
@@ -315,12 +319,12 @@ func riseOfHalves(points []recording.Point) (rise, apart float64) {
 	return rise, apart
 }
 
-// Soon reports that it is full within the time of the parameter.
+// Soon reports whether it will be full within the time of the parameter.
 func (s *LimitShare) Soon(p *check.Pass) bool {
 	return s.left != nil && !s.left.Above(p.Param(ParamFullSoon))
 }
 
-// Evidence is the share, and the growth with the time that is left where it grows.
+// Evidence returns the share and, if it grows, the growth with the time that is left.
 func (s *LimitShare) Evidence() []quantity.Value {
 	out := []quantity.Value{s.Share}
 	if s.left != nil {
@@ -329,7 +333,7 @@ func (s *LimitShare) Evidence() []quantity.Value {
 	return out
 }
 
-// Forecast is the end of a summary: when it is full, where that can be told.
+// Forecast returns the end of a summary: when it will be full, if that is soon.
 func (s *LimitShare) Forecast(p *check.Pass) string {
 	if !s.Soon(p) {
 		return "."
@@ -337,7 +341,7 @@ func (s *LimitShare) Forecast(p *check.Pass) string {
 	return fmt.Sprintf("; at this growth full in %s.", s.left.Text())
 }
 
-// Label gives a label of what is in use.
+// Label returns a label of what is in use.
 func (s *LimitShare) Label(name string) string { return s.series.Label(name) }
 
 // LevelsAbove says how far above the process a cgroup's limit is set.

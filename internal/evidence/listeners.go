@@ -6,21 +6,21 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// A Listener is one listening socket's accept queue at its fullest sample.
+// A Listener is the accept queue of one listening socket at its fullest sample.
 type Listener struct {
 	Address, PID   string
 	Comm           string
 	Queue, Backlog quantity.Value
 }
 
-// Listeners gives the listening sockets of the namespace whose backlog is known, in order of their addresses. The
-// backlog is the kernel's sk_max_ack_backlog, already cut to somaxconn. A listener has one series until its owner is
-// found and another after that.
+// Listeners returns the listening sockets of the namespace with a known backlog, in order of their addresses. The
+// backlog is the kernel's sk_max_ack_backlog, already capped at somaxconn. A listener has one series until its owner
+// is found and another one after that.
 func Listeners(p *check.Pass) []Listener {
 	return listenersOf(p, metric.ListenerBacklog, metric.ListenerQueue)
 }
 
-// UnixListeners gives those of the target on sockets of AF_UNIX. Their backlog is that of listen().
+// UnixListeners returns the target's listening AF_UNIX sockets. Their backlog is the argument of listen().
 func UnixListeners(p *check.Pass) []Listener {
 	return listenersOf(p, metric.UnixBacklog, metric.UnixQueue)
 }
@@ -50,13 +50,13 @@ func longestQueue(p *check.Pass, queue *metric.Gauge, address string) quantity.V
 }
 
 // Full reports whether the queue is past its limit: the kernel refuses at queue > backlog (sk_acceptq_is_full in
-// include/net/sock.h), so a queue of backlog + 1 is what a full one shows, and one just drained shows backlog.
+// include/net/sock.h), so a full queue shows backlog + 1, and one just drained shows backlog.
 func (l Listener) Full() bool { return l.Queue.Number() > 0 && l.Queue.AtLeast(l.Backlog) }
 
-// over is how far beyond its backlog the queue was.
+// over returns how far beyond its backlog the queue was.
 func (l Listener) over() float64 { return l.Queue.Number() / max(1, l.Backlog.Number()) }
 
-// Owner is "pid 4021 (java)", or the listening program where its descriptors could not be read.
+// Owner returns "pid 4021 (java)", or "the listening program" if its descriptors could not be read.
 func (l Listener) Owner() string {
 	if l.PID == "" {
 		return "the listening program"
@@ -64,7 +64,8 @@ func (l Listener) Owner() string {
 	return "pid " + PIDName(l.PID, l.Comm)
 }
 
-// FullestListener is the listener whose queue was full and the fullest; ok is false when none was full at a sample.
+// FullestListener returns the listener with the fullest queue among the full ones; ok is false if none was full in
+// any sample.
 func FullestListener(p *check.Pass) (top Listener, ok bool) {
 	for _, l := range Listeners(p) {
 		if l.Full() && (!ok || l.over() > top.over()) {

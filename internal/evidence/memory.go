@@ -6,15 +6,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// ParamMemoryStalled is the harm that reclaim, swapping and refaults must show to be a warning.
+// ParamMemoryStalled is the harm that reclaim, swapping and refaults must do to be a warning.
 var ParamMemoryStalled = &check.Param{
 	Name: "stalled", Default: 0.1, Unit: quantity.Ratio,
 	Why: "PSI memory: someone waited for memory in a tenth of the time; copying a large file through a full page " +
 		"cache stays below",
 }
 
-// AddMemoryStalls adds the memory pressure to a finding and tells whether it is harm. Without PSI harm cannot be told,
-// and the finding stays a fact.
+// AddMemoryStalls adds the memory pressure to a finding and reports whether it does harm. Without PSI that is
+// unknown, and the finding stays a fact.
 func AddMemoryStalls(p *check.Pass, f *check.Finding) bool {
 	share, ok := Pressure(p, "memory", "some")
 	if !ok {
@@ -37,7 +37,7 @@ func AddMemoryLeft(p *check.Pass, f *check.Finding) {
 		Per(quantity.Of("", total[0].Last(), quantity.Bytes)).Named("memory available, least"))
 }
 
-// MoreMemory is the cure that reclaim and swapping share.
+// MoreMemory returns the remedy that reclaim and swapping share.
 func MoreMemory(effect string) check.Remedy {
 	return check.Remedy{
 		Action:  "Find what takes the memory, then shrink it, move it away, or add memory.",

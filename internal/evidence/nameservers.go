@@ -14,22 +14,22 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// A NameServer is one that the target asked over UDP in the window.
+// A NameServer is a name server that the target asked over UDP in the window.
 type NameServer struct {
 	Endpoint string                        // ip:port
-	Queries  quantity.Value                // that were sent
-	Answers  quantity.Value                // that came
-	Open     quantity.Value                // questions without an answer at any moment, mean
-	Each     quantity.Value                // seconds until the answer; at least, where one has not come
-	answers  map[string]map[string]float64 // by the type of the question, and by the code
+	Queries  quantity.Value                // sent
+	Answers  quantity.Value                // received
+	Open     quantity.Value                // queries without an answer at any moment, mean
+	Each     quantity.Value                // seconds until the answer; a lower bound if one is missing
+	answers  map[string]map[string]float64 // by query type, then by code
 }
 
-// NameServerMetrics are what [NameServersOf] reads.
+// NameServerMetrics returns the metrics that [NameServersOf] reads.
 func NameServerMetrics() []metric.Metric {
 	return []metric.Metric{metric.DNSQueries, metric.DNSAnswers, metric.DNSSeconds, metric.BPFRuns}
 }
 
-// NameServersOf gives the name servers that the target waited for, those first that it waited for longest.
+// NameServersOf returns the name servers that the target waited for, the longest wait first.
 func NameServersOf(p *check.Pass) []NameServer {
 	began := time.Duration(math.MaxInt64)
 	for _, s := range p.Counter(metric.BPFRuns, "program", "ask") {
@@ -69,7 +69,7 @@ func NameServersOf(p *check.Pass) []NameServer {
 	return out
 }
 
-// riseSince is what a counter rose by: one that begins after the time began at zero.
+// riseSince returns the increase of a counter; a counter that begins after the time began at zero.
 func riseSince(s recording.CounterSeries, began time.Duration) float64 {
 	first, last := s.Points[0], s.Points[len(s.Points)-1]
 	if first.At > began {
@@ -78,13 +78,13 @@ func riseSince(s recording.CounterSeries, began time.Duration) float64 {
 	return max(0, last.Value-first.Value)
 }
 
-// Codes are how many answers to questions of one type had each code.
+// Codes holds how many answers to queries of one type had each code.
 type Codes struct {
-	Type  string // of the questions: A, AAAA, or other
+	Type  string // of the queries: A, AAAA, or other
 	count map[string]float64
 }
 
-// ByType gives the codes of the answers, by the type of the question, in the order of their names.
+// ByType returns the codes of the answers by query type, in the order of the types' names.
 func (n NameServer) ByType() []Codes {
 	var list []Codes
 	for _, kind := range slices.Sorted(maps.Keys(n.answers)) {

@@ -7,10 +7,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// A Growth is how much a counter of the target's network namespace grew, over which time.
+// A Growth is how much a counter of the target's network namespace grew, and over which time.
 type Growth struct{ N, Span quantity.Value }
 
-// NetRise reads a counter the check cannot do without.
+// NetRise reads a counter that the check requires.
 func NetRise(p *check.Pass, c *metric.Counter, label string) (Growth, error) {
 	if r, ok := MaybeNetRise(p, c, label); ok {
 		return r, nil
@@ -20,7 +20,7 @@ func NetRise(p *check.Pass, c *metric.Counter, label string) (Growth, error) {
 		c.Describe().Name)
 }
 
-// MaybeNetRise reads a counter that only some kernels have; ok is false when it was not recorded twice.
+// MaybeNetRise reads a counter that only some kernels have; ok is false if it was not recorded twice.
 func MaybeNetRise(p *check.Pass, c *metric.Counter, label string) (r Growth, ok bool) {
 	s, recorded := First(p.Counter(c, "netns", metric.NetNSTarget))
 	if !recorded {
@@ -33,13 +33,13 @@ func MaybeNetRise(p *check.Pass, c *metric.Counter, label string) (r Growth, ok 
 	return Growth{N: quantity.Of(label, n, c.Describe().Unit), Span: Span(s.Series)}, true
 }
 
-// Rate is the growth per second, with its arithmetic.
+// Rate returns the growth per second, with its arithmetic.
 func (r Growth) Rate() quantity.Value { return r.N.Per(r.Span).Named("%s per second", r.N.Label()) }
 
-// PerSecond is the bare rate.
+// PerSecond returns the rate as a plain number.
 func (r Growth) PerSecond() float64 { return r.N.Number() / r.Span.Number() }
 
-// As counts the same events under another unit, so that two counters of different units can form a share.
+// As returns the growth in another unit, so that two counters of different units can form a share.
 func (r Growth) As(unit quantity.Unit) Growth {
 	r.N = r.N.As(unit)
 	return r
@@ -55,12 +55,12 @@ func Sustained(p *check.Pass, c *metric.Counter) bool {
 	return up > 0 && 2*up >= of
 }
 
-// Setting gives the newest value of a sysctl of the target's network namespace.
+// Setting returns the newest value of a sysctl of the target's network namespace.
 func Setting(p *check.Pass, g *metric.Gauge) (v float64, ok bool) {
 	return LastOf(p.Gauge(g, "netns", metric.NetNSTarget))
 }
 
-// needSetting reads a sysctl the check cannot do without.
+// needSetting reads a sysctl that the check requires.
 func needSetting(p *check.Pass, g *metric.Gauge) (float64, error) {
 	if v, ok := Setting(p, g); ok {
 		return v, nil
@@ -69,8 +69,8 @@ func needSetting(p *check.Pass, g *metric.Gauge) (float64, error) {
 		"%s of the target's network namespace was not recorded", g.Describe().Source)
 }
 
-// GlobalSetting reads a sysctl that is one for the whole host. Only the first network namespace has its file, so it is
-// looked for in the target's and then in the host's.
+// GlobalSetting reads a sysctl that applies to the whole host. Only the initial network namespace has its file, so it
+// is looked up in the target's namespace and then in the host's.
 func GlobalSetting(p *check.Pass, g *metric.Gauge) (v float64, ok bool) {
 	if v, ok := Setting(p, g); ok {
 		return v, true
@@ -78,7 +78,7 @@ func GlobalSetting(p *check.Pass, g *metric.Gauge) (v float64, ok bool) {
 	return LastOf(p.Gauge(g, "netns", metric.NetNSHost))
 }
 
-// NeedGlobalSetting reads such a sysctl for a check that cannot do without.
+// NeedGlobalSetting reads such a sysctl for a check that requires it.
 func NeedGlobalSetting(p *check.Pass, g *metric.Gauge) (float64, error) {
 	if v, ok := GlobalSetting(p, g); ok {
 		return v, nil
@@ -87,7 +87,8 @@ func NeedGlobalSetting(p *check.Pass, g *metric.Gauge) (float64, error) {
 		"%s is in the host's first network namespace only, and was not recorded", g.Describe().Source)
 }
 
-// NetnsOf is the subject of a finding about the network namespace of a label, which may be another than the target's.
+// NetnsOf returns the subject of a finding about the network namespace of a label, which may differ from the
+// target's.
 func NetnsOf(p *check.Pass, label string) check.Subject {
 	switch label {
 	case metric.NetNSTarget:
@@ -98,7 +99,7 @@ func NetnsOf(p *check.Pass, label string) check.Subject {
 	return check.Subject{Kind: "netns", ID: label}
 }
 
-// InNetNS puts a command into the target's network namespace, where its sysctls and counters are.
+// InNetNS makes a command run in the target's network namespace, where its sysctls and counters are.
 func InNetNS(p *check.Pass, command check.Command) check.Command {
 	t := p.Meta.Target
 	if !t.OwnNetNS || t.PID == 0 {

@@ -11,16 +11,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// A BindPool is the ports of one source address, and who takes them with bind().
+// A BindPool is the ports of one source address, with the process that takes them with bind().
 type BindPool struct {
 	Source       string
 	Asked, Found float64 // calls of bind() for any port in the window
-	Searched     float64 // seconds, of those that found one
-	PID, Comm    string  // who asked most
+	Searched     float64 // seconds, by calls that found one
+	PID, Comm    string  // the process that asked most
 	most         float64
 }
 
-// BindPools gives the source addresses of the target's namespace, in order.
+// BindPools returns the source addresses of the target's namespace, in order.
 func BindPools(p *check.Pass) []BindPool {
 	by := map[string]*BindPool{}
 	if !p.Recorded(metric.BindsAsked) {
@@ -39,7 +39,7 @@ func BindPools(p *check.Pass) []BindPool {
 		}
 	}
 	for _, s := range p.Counter(metric.BindsFound, "netns", metric.NetNSTarget) {
-		// else nobody was seen to ask there: the recording is another program's
+		// else nobody was seen asking there: another program wrote the recording
 		if b := by[s.Label("source")]; b != nil {
 			b.Found += RiseSince(s, began)
 		}
@@ -52,8 +52,8 @@ func BindPools(p *check.Pass) []BindPool {
 	return sortedPools(by)
 }
 
-// boundPools is what connects tell where bind() itself is not seen: those that failed never connect. Their source is
-// that of the sockets to the same destination.
+// boundPools derives the pools from connects if bind() itself is not seen: a process whose bind() failed never
+// connects. Their source is the source of the sockets to the same destination.
 func boundPools(p *check.Pass) []BindPool {
 	began, _ := FlowSpan(p)
 	by := map[string]*BindPool{}
@@ -94,7 +94,7 @@ type PortLoad struct {
 	Slope float64 // ports/s
 }
 
-// PortLoadOf gives the ports that are blocked on a path at its fullest sample.
+// PortLoadOf returns the ports that are blocked on a path at its fullest sample.
 func PortLoadOf(r PortRange, c *ClientPath) PortLoad {
 	row := c.Each(func(i int) float64 { return r.blocked(c, i) })
 	at, n := Peak(row)
@@ -108,24 +108,24 @@ func PortLoadOf(r PortRange, c *ClientPath) PortLoad {
 const (
 	// TimeWaitSeconds is TCP_TIMEWAIT_LEN of include/net/tcp.h: compiled in, no sysctl changes it.
 	TimeWaitSeconds = 60
-	// reuseDelaySeconds is what tcp_tw_reuse waits where tcp_tw_reuse_delay does not exist (before kernel 6.14).
+	// reuseDelaySeconds is the delay of tcp_tw_reuse if tcp_tw_reuse_delay does not exist (before kernel 6.14).
 	reuseDelaySeconds = 1
 	// youngSeconds is the age up to which a socket is in tcp_destination_time_wait_young.
 	youngSeconds = 1
-	// WidestLow is the first port that a remedy can widen the range to: below it they are privileged.
+	// WidestLow is the lowest port that a remedy can widen the range to: lower ones are privileged.
 	WidestLow = 1024
-	// WidestHigh is the last port there is.
+	// WidestHigh is the highest port.
 	WidestHigh = 65535
 )
 
 var (
-	// ParamPortsFull is the share at which a port range is taken for full. Sockets come and go between two samples, so
+	// ParamPortsFull is the share at which a port range counts as full. Sockets come and go between two samples, so
 	// it is not quite one.
 	ParamPortsFull = &check.Param{
 		Name: "full-share", Default: 0.98, Unit: quantity.Ratio,
 		Why: "a full range loses and regains a few ports between two samples; below this connect() still finds one",
 	}
-	// ParamTWFall is from where on sockets in TIME_WAIT are getting fewer.
+	// ParamTWFall is the decrease from which on sockets in TIME_WAIT are getting fewer.
 	ParamTWFall = &check.Param{
 		Name: "falling", Default: 0.1, Unit: quantity.Ratio,
 		Why: "more than expiry's jitter between the samples of a steady load: what is held then speaks of the past",
@@ -138,7 +138,7 @@ var (
 	}
 )
 
-// PortNeeds are the metrics without which no port budget can be computed.
+// PortNeeds returns the metrics that a port budget requires.
 func PortNeeds() []metric.Metric {
 	return []metric.Metric{
 		metric.DestinationSockets, metric.PortRangeLow, metric.PortRangeHigh, metric.TWReuse,
@@ -146,7 +146,7 @@ func PortNeeds() []metric.Metric {
 	}
 }
 
-// PortUses are those that make it better.
+// PortUses returns the metrics that make a port budget more accurate.
 func PortUses() []metric.Metric {
 	return append([]metric.Metric{
 		metric.DestinationYoungTW, metric.ReservedPorts, metric.TWReuseDelay, metric.DestinationOwner,
@@ -155,17 +155,17 @@ func PortUses() []metric.Metric {
 	}, FlowUses()...)
 }
 
-// A PortRange is the local ports that connect() may choose in the target's network namespace, and when it may take one
-// again.
+// A PortRange is the local ports that connect() may choose in the target's network namespace, and when it may reuse
+// one.
 type PortRange struct {
 	low, high, Reserved float64
 	Usable              quantity.Value
 	reuse               float64 // net.ipv4.tcp_tw_reuse
 	timestamps          bool
-	delay               float64 // seconds, of tcp_tw_reuse_delay
+	delay               float64 // seconds, from tcp_tw_reuse_delay
 	delaySetting        bool    // the kernel has that setting
 	Doubts              []string
-	// source addresses whose ports bind() chooses, which does not look at tcp_tw_reuse
+	// source addresses with ports chosen by bind(), which ignores tcp_tw_reuse
 	inBind map[string]bool
 }
 
@@ -219,13 +219,13 @@ func PortRangeOf(p *check.Pass) (PortRange, error) {
 }
 
 // reuses reports whether connect() may take a port whose socket is in TIME_WAIT on this path: tcp_twsk_unique in
-// net/ipv4/tcp_ipv4.c asks for timestamps, and with mode 2 for a loopback address. A port that bind() chooses is never
-// one in TIME_WAIT.
+// net/ipv4/tcp_ipv4.c requires timestamps, and with mode 2 a loopback address. bind() never chooses a port in
+// TIME_WAIT.
 func (r PortRange) reuses(c *ClientPath) bool {
 	return !r.inBind[c.Source] && r.timestamps && (r.reuse == 1 || r.reuse == 2 && c.loopback())
 }
 
-// hold is how long a closed connection keeps its port from a new one on this path.
+// hold returns how long a closed connection keeps its port from a new one on this path.
 func (r PortRange) hold(c *ClientPath) quantity.Value {
 	if r.reuses(c) {
 		return quantity.Of("tcp_tw_reuse_delay", r.delay, quantity.Seconds)
@@ -233,8 +233,8 @@ func (r PortRange) hold(c *ClientPath) quantity.Value {
 	return quantity.Of("TIME_WAIT", TimeWaitSeconds, quantity.Seconds)
 }
 
-// blocked is the ports no new connection can have at sample i: every live socket's, and those of TIME_WAIT too young to
-// be reused.
+// blocked returns the ports that no new connection can have at sample i: those of live sockets, and those in
+// TIME_WAIT too young to be reused.
 func (r PortRange) blocked(c *ClientPath, i int) float64 {
 	if !r.reuses(c) {
 		return c.Total(i)
@@ -252,12 +252,12 @@ type Ceiling struct {
 	Measured quantity.Value // connections/s
 	Share    quantity.Value // of the limit
 	TimeWait quantity.Value // ports held by TIME_WAIT at their peak
-	Blocked  []float64      // ports a new connection cannot have, sample by sample
+	Blocked  []float64      // ports that a new connection cannot have, sample by sample
 	Full     bool
 }
 
-// Ceilings computes every path on which this side holds TIME_WAIT. Where the peer closes first there is none, and no
-// ceiling.
+// Ceilings computes every path on which this side holds TIME_WAIT. If the peer closes first, there is no TIME_WAIT
+// here and no ceiling.
 func Ceilings(p *check.Pass, r PortRange) []Ceiling {
 	var out []Ceiling
 	for _, c := range ClientPaths(p) {
@@ -283,11 +283,12 @@ func ceilingOf(p *check.Pass, r PortRange, c *ClientPath, held float64) Ceiling 
 	return out
 }
 
-// rate is the connections per second that end in TIME_WAIT on the path. Without reuse there are two opinions: what
-// entered TIME_WAIT each second, and what is held, which is 60 s of it. The larger counts, except that a range once
-// full admits only what it lets go, and that a falling number speaks of the past.
+// rate returns the connections per second that end in TIME_WAIT on the path. Without reuse there are two estimates:
+// what entered TIME_WAIT each second, and what is held, which is 60 s of it. The larger counts, with two exceptions:
+// a full range admits only as many as it releases, and a falling number describes the past.
 func (c Ceiling) rate(p *check.Pass, r PortRange) quantity.Value {
-	// The median, because one burst in the second before a sample is no rate: the minute's mean has its share of it.
+	// The median, because one burst in the second before a sample is not a rate: the minute's mean includes its share
+	// of it.
 	young := quantity.Of(fmt.Sprintf("connections closed by this side per second, median of %d samples",
 		len(c.Path.Young)),
 		series.Median(c.Path.Young), "connections/s")
@@ -308,7 +309,7 @@ func (c Ceiling) rate(p *check.Pass, r PortRange) quantity.Value {
 	return held
 }
 
-// reuseRate falls back on the namespace's connect() calls where ports return sooner than the young ones can be counted.
+// reuseRate falls back to the namespace's connect() calls if ports return sooner than the young ones can be counted.
 func (c Ceiling) reuseRate(p *check.Pass, r PortRange, young quantity.Value) quantity.Value {
 	opens, ok := MaybeNetRise(p, metric.TCPActiveOpens, "connect() calls in the namespace")
 	if p.Recorded(metric.DestinationYoungTW) && r.delay >= youngSeconds || !ok {
@@ -331,7 +332,7 @@ func (c Ceiling) reuseRate(p *check.Pass, r PortRange, young quantity.Value) qua
 	return apportioned
 }
 
-// WorstByDestination keeps one ceiling a destination, that of the source nearest to its limit, the worst first.
+// WorstByDestination keeps one ceiling per destination, for the source nearest to its limit, the worst first.
 func WorstByDestination(all []Ceiling) []Ceiling {
 	slices.SortStableFunc(all, func(a, b Ceiling) int {
 		switch {
@@ -350,8 +351,8 @@ func WorstByDestination(all []Ceiling) []Ceiling {
 	})
 }
 
-// PortRemedies are the cures of a port range that is too small for its short connections, the best first, each with the
-// ceiling it would give here.
+// PortRemedies returns the remedies for a port range that is too small for its short connections, the best first,
+// each with the ceiling it would give here.
 func PortRemedies(p *check.Pass, r PortRange, c *ClientPath) []check.Remedy {
 	out := FewerTimeWaitRemedies(p, r, c)
 	if m, ok := WidenRemedy(p, r, c); ok {
@@ -360,7 +361,7 @@ func PortRemedies(p *check.Pass, r PortRange, c *ClientPath) []check.Remedy {
 	return append(out, MorePairsRemedy(r.Usable.Per(r.hold(c)).As("connections/s")))
 }
 
-// FewerTimeWaitRemedies are those that leave fewer ports in TIME_WAIT, or take them from it.
+// FewerTimeWaitRemedies returns the remedies that leave fewer ports in TIME_WAIT, or reuse those in it.
 func FewerTimeWaitRemedies(p *check.Pass, r PortRange, c *ClientPath) []check.Remedy {
 	out := []check.Remedy{{
 		Action: "keep connections to " + c.Destination + " open and use them again (connection pool, HTTP keep-alive)",
@@ -375,7 +376,8 @@ func FewerTimeWaitRemedies(p *check.Pass, r PortRange, c *ClientPath) []check.Re
 	return out
 }
 
-// MorePairsRemedy spreads the connections over more four-tuples, each pair of addresses with a port range of its own.
+// MorePairsRemedy spreads the connections over more four-tuples, each pair of addresses having a port range of its
+// own.
 func MorePairsRemedy(each quantity.Value) check.Remedy {
 	return check.Remedy{
 		Action: "use more destinations (addresses or ports of the peer) or more source addresses",
@@ -417,7 +419,7 @@ func reuseRemedy(p *check.Pass, r PortRange, c *ClientPath) (check.Remedy, bool)
 	return check.Remedy{}, false
 }
 
-// WidenRemedy widens the port range; ok is false where it is as wide as it gets.
+// WidenRemedy widens the port range; ok is false if it cannot get wider.
 func WidenRemedy(p *check.Pass, r PortRange, c *ClientPath) (check.Remedy, bool) {
 	wide := quantity.Of("ports", WidestHigh-WidestLow+1-r.Reserved, quantity.Ports)
 	if r.low <= WidestLow && r.high >= WidestHigh || !wide.Above(r.Usable) {
@@ -433,6 +435,6 @@ func WidenRemedy(p *check.Pass, r PortRange, c *ClientPath) (check.Remedy, bool)
 	}, true
 }
 
-// FinTimeoutPlacebo is the cure that most guides name first.
+// FinTimeoutPlacebo is the placebo that most guides name first.
 const FinTimeoutPlacebo = "tcp_fin_timeout: it is the time in FIN_WAIT2, TIME_WAIT stays 60 s (TCP_TIMEWAIT_LEN, " +
 	"include/net/tcp.h)"

@@ -11,29 +11,29 @@ import (
 )
 
 var (
-	// ParamIdle is how little CPU time a program uses whose code is not worth a look.
+	// ParamIdle is the CPU use below which a program's code is not worth a look.
 	ParamIdle = &check.Param{
 		Name: "idle", Default: 0.05, Unit: quantity.CPUs,
 		Why: "of a twentieth of a CPU no share is worth a change, and 10 s have 50 samples of 10 ms",
 	}
-	// ParamBusy is how much CPU time a program uses whose code holds something back.
+	// ParamBusy is the CPU use from which on a program's code holds something back.
 	ParamBusy = &check.Param{
 		Name: "busy", Default: 0.25, Unit: quantity.CPUs,
 		Why: "below a quarter of a CPU the code is not what holds anything back: its share is a fact and no warning",
 	}
-	// ParamServed is how much CPU time a server uses that computes for others.
+	// ParamServed is the CPU use from which on a server computes for others.
 	ParamServed = &check.Param{
 		Name: "served", Default: 0.1, Unit: quantity.CPUs,
 		Why: "below a tenth of a CPU it may be what a server does by itself now and then, such as its metrics",
 	}
-	// ParamAsked is how often a server is asked that computes for others.
+	// ParamAsked is the request rate from which on a server computes for others.
 	ParamAsked = &check.Param{
 		Name: "asked", Default: 1, Unit: "requests/s",
 		Why: "fewer are probes of a program that works for somebody else, and what it computes is not for them",
 	}
 )
 
-// ProfileMetric is the metric that says whether there is a profile of an event.
+// ProfileMetric returns the metric that says whether there is a profile of an event.
 func ProfileMetric(e stacks.Event) metric.Metric {
 	return map[stacks.Event]metric.Metric{
 		stacks.CPU: metric.CPUProfileSamples, stacks.Wall: metric.WallProfileSamples,
@@ -45,7 +45,7 @@ func ProfileMetric(e stacks.Event) metric.Metric {
 	}[e]
 }
 
-// ProfileOf gives the profile of an event with something in it, or why there is none.
+// ProfileOf returns the non-empty profile of an event, or an error that says why there is none.
 func ProfileOf(p *check.Pass, e stacks.Event) (*stacks.Profile, error) {
 	const remedy = "run perfdoctor diagnose with the profiler on, for a time in which the process works"
 	prof, ok := p.Ranked(e)
@@ -60,10 +60,10 @@ func ProfileOf(p *check.Pass, e stacks.Event) (*stacks.Profile, error) {
 }
 
 // coverage is how far samples and the kernel's count may lie apart: a kernel that counts by ticks is off by some per
-// cent for threads that run for parts of one.
+// cent for threads that run for parts of a tick.
 const coverage = 0.2
 
-// CPUDoubts says why shares of a process's CPU time are less sure than its samples are many.
+// CPUDoubts says why shares of a process's CPU time are less certain than the number of samples suggests.
 func CPUDoubts(c *hotcode.CPU) []string {
 	switch {
 	case c.Kernel == 0:

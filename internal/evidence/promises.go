@@ -15,25 +15,25 @@ import (
 
 // The laws that promises follow from.
 const (
-	// of code by its share of the CPU time (G. Amdahl, AFIPS Spring Joint Computer Conference, 1967)
+	// for code, by its share of the CPU time (G. Amdahl, AFIPS Spring Joint Computer Conference, 1967)
 	lawAmdahl = "Amdahl's law"
 	// J. Little, Operations Research 9, 1961
 	lawLittle = "Little's law"
 	// P. Denning and J. Buzen, The Operational Analysis of Queueing Network Models, ACM Computing Surveys 10, 1978
 	lawBounds = "operational bounds"
-	// of what happens for no other reason
+	// for what happens for no other reason
 	lawGone = "its cause is gone"
 )
 
 // A Part is a share that goes away, of the CPU time or of the time of requests, with its bounds.
 type Part struct {
 	Share, Low, High float64
-	// Alone tells that nothing else goes with it. What causes the code or the wait to go away may take more than its
-	// own share: garbage, page faults, what its callers did for it, what a lock's holder did under it.
+	// Alone reports that nothing else goes away with it. The change that removes the code or the wait may remove more
+	// than its own share: garbage, page faults, what its callers did for it, what a lock's holder did under it.
 	Alone bool
 }
 
-// partOf is the part of the CPU time that goes into some functions with what they call.
+// partOf returns the part of the CPU time that goes into some functions with what they call.
 func partOf(c *hotcode.CPU, frames stacks.Set) Part {
 	var in stacks.Weight
 	for _, s := range c.Samples {
@@ -51,12 +51,12 @@ func partOf(c *hotcode.CPU, frames stacks.Set) Part {
 	return Part{Share: share, Low: low * scale, High: min(1, high*scale)}
 }
 
-// Times is what goes away if the code itself takes so much less, and all else stays.
+// Times returns what goes away if the code itself takes so much less, and all else stays.
 func (a Part) Times(x float64) Part {
 	return Part{Share: a.Share * x, Low: a.Low * x, High: a.High * x, Alone: true}
 }
 
-// rest is what is left: [low, expected, high].
+// rest returns what is left: [low, expected, high].
 func (a Part) rest() [3]float64 {
 	low := 0.0
 	if a.Alone {
@@ -65,28 +65,28 @@ func (a Part) rest() [3]float64 {
 	return [3]float64{low, 1 - min(a.Share, 1), 1 - min(a.Low, 1)}
 }
 
-// of is the part as one of something that is so many times smaller.
+// of returns the part as a share of something x times smaller.
 func (a Part) of(x float64) Part {
 	return Part{Share: a.Share * x, Low: a.Low * x, High: a.High * x, Alone: a.Alone}
 }
 
-// served is what a target does for its clients: what promises are made from.
+// served is what a target does for its clients. Promises are made from it.
 type served struct {
-	requests, inProgress, cpu, time keynumber.Estimate // cpu and time: of a request
+	requests, inProgress, cpu, time keynumber.Estimate // cpu and time: per request
 	known                           map[string]bool    // by metric
 	guest                           bool
 	connections                     float64 // of clients, mean
 	cpus, busy                      float64 // of the host: online, and in use
-	used                            float64 // CPUs of the target
+	used                            float64 // CPUs that the target used
 	fullest                         float64 // CPUs of its busiest thread
 
-	// Of a target that serves nobody and counts what it does, the units in progress are its threads with work.
+	// If a target serves nobody and counts what it does, the units in progress are its threads with work.
 	job      bool
 	occupied float64 // share of the time in which its workers have work
-	looks    float64 // at its threads
+	looks    float64 // samples of its threads
 }
 
-// servedOf reads it once for all checks.
+// servedOf reads the served once for all checks.
 func servedOf(p *check.Pass) *served {
 	l, _ := LedgerOf(p)
 	return check.Shared(p, func(rec *recording.Recording) *served { return readServed(rec, l) })
@@ -94,7 +94,7 @@ func servedOf(p *check.Pass) *served {
 
 func readServed(rec *recording.Recording, l *ledger.Ledger) *served {
 	s := &served{known: map[string]bool{}, guest: keynumber.IsGuest(rec)}
-	if rec.Meta.Target.Kind == "host" { // serves nobody by itself
+	if rec.Meta.Target.Kind == "host" { // it serves nobody by itself
 		return s
 	}
 	src := keynumber.NewSource(rec, keynumber.Told{})
@@ -126,8 +126,8 @@ func readServed(rec *recording.Recording, l *ledger.Ledger) *served {
 	return s
 }
 
-// ofJob reads what is in progress of a target that nobody asks, by its threads. Pools with less than half of their time
-// in use, such as a runtime's own, are not what does its work.
+// ofJob reads what is in progress in a target without clients, by its threads. It leaves out pools that use less than
+// half of their time, such as a runtime's own: they do not do its work.
 func (s *served) ofJob(rec *recording.Recording, l *ledger.Ledger) {
 	if l == nil || l.Window <= 0 || !s.known[check.Throughput] || len(rec.Info(metric.TargetListenPorts)) > 0 {
 		return
@@ -147,11 +147,12 @@ func (s *served) ofJob(rec *recording.Recording, l *ledger.Ledger) {
 	s.inProgress = keynumber.Estimate{Mean: n, Low: n, High: n, DF: s.requests.DF}
 }
 
-// saturating is the share of the clients' connections that wait for an answer from which on there is always more to
-// do: with one in ten free on average, the others hardly ever find all of them so.
+// saturating is the share of the clients' connections waiting for an answer from which on there is always more to do:
+// with one in ten free on average, hardly ever are all of them free.
 const saturating = 0.9
 
-// saturated tells whether clients ask for more than is answered, or a job has always more to do: only then more can be.
+// saturated reports whether clients ask for more than is answered, or a job always has more to do: only then can
+// throughput rise.
 func (s *served) saturated() bool {
 	if s.job {
 		return s.occupied >= saturating
@@ -160,12 +161,12 @@ func (s *served) saturated() bool {
 		s.inProgress.Mean >= saturating*s.connections
 }
 
-// full is the use of a CPU, or of all, from which on there is nothing left of it.
+// full is the use of a CPU, or of all, from which on nothing is left of it.
 const full = 0.9
 
-// promise makes one of a law's factors [low, expected, high]. The error is that of what was measured, and of two runs
-// of one program beside each other. Where it may take more than half of the gain, nothing is promised: an interval from
-// almost as it is to almost nothing holds always.
+// promise makes a promise from a law's factors [low, expected, high]. The error combines the error of the measurement
+// with the spread between two runs of one program. If the error may take more than half of the gain, nothing is
+// promised: an interval from almost as it is to almost nothing always holds.
 func (s *served) promise(name string, e keynumber.Estimate, spread float64, by [3]float64, law string,
 ) []check.Promise {
 	if !s.known[name] {
@@ -187,41 +188,41 @@ func (s *served) promise(name string, e keynumber.Estimate, spread float64, by [
 	return []check.Promise{out}
 }
 
-// leastGain is the part of the gain below which its lower bound says too little to be worth a promise.
+// leastGain is the part of the gain below which the lower bound is too small to be worth a promise.
 const leastGain = 0.4
 
-// WithoutCPU promises what comes of it when a part of the target's CPU time goes away: that time of each request, and
-// more of them where a CPU is what they wait for.
+// WithoutCPU promises the effect of removing a part of the target's CPU time: less of it per request, and more
+// requests if a CPU is what they wait for.
 func WithoutCPU(p *check.Pass, f *check.Finding, a Part) {
 	s := servedOf(p)
 	f.Promise(s.promise(check.CPUPerRequest, s.cpu, keynumber.SpreadOfCPU(s.guest), a.rest(), lawAmdahl)...)
 	if !s.saturated() || s.busy < full*s.cpus && s.fullest < full {
 		return
 	}
-	time := a // where requests wait for a CPU, their time goes with what they take of it
+	time := a // if requests wait for a CPU, their time shrinks with the CPU time they take
 	if s.job {
-		time = a.of(s.used / s.inProgress.Mean) // what others of its threads take is in no unit's time
+		time = a.of(s.used / s.inProgress.Mean) // what its other threads take is in no unit's time
 	}
 	f.Promise(s.more(time, s.cpu.Mean*a.Share, lawAmdahl)...)
 }
 
-// replaced is what the code that a fix puts in place of another takes of its time, at most: of the 36 fixes of code
-// whose CPU time docs/accuracy.md has, 30 took less than a tenth, four between that and a quarter, and two more.
+// replaced is the share of the old code's time that the code of a fix takes, at most. docs/accuracy.md has the CPU
+// time of 36 such fixes: 30 took less than a tenth, four between a tenth and a quarter, and two more.
 const replaced = 0.25
 
-// WithoutCode is WithoutCPU where the code goes away, and other code takes its place.
+// WithoutCode is WithoutCPU for code that is replaced by other code.
 func WithoutCode(p *check.Pass, f *check.Finding, a Part) {
 	a.Low *= 1 - replaced
 	WithoutCPU(p, f, a)
 }
 
-// connecting are the functions of the kernel that open and close connections, and that answer who does (net/socket.c,
-// net/ipv4/tcp_input.c and tcp_minisocks.c, Linux 6.18).
+// connecting are the kernel functions that open and close connections, and that answer the peer that does
+// (net/socket.c, net/ipv4/tcp_input.c and tcp_minisocks.c, Linux 6.18).
 var connecting = hotcode.ParsePatterns("__sys_socket", "__sys_bind", "__sys_connect", "__sys_accept4", "__sock_release",
 	"tcp_conn_request", "tcp_check_req")
 
-// WithoutConnecting promises what comes of connections that stay open: the CPU time that the target's take to be opened
-// and closed. What the other side and a handshake in user mode take goes with it.
+// WithoutConnecting promises the effect of keeping connections open: it saves the CPU time for opening and closing
+// the target's connections. The time of the other side and of a handshake in user mode goes with it.
 func WithoutConnecting(p *check.Pass, f *check.Finding) {
 	c, ok := hotcode.CodeOf(p.Recording)
 	if !ok {
@@ -231,8 +232,8 @@ func WithoutConnecting(p *check.Pass, f *check.Finding) {
 	WithoutCPU(p, f, partOf(c, frames))
 }
 
-// WithoutWait promises what comes of it when a part of the time of requests goes away: shorter ones, and more of them
-// where clients ask again at once.
+// WithoutWait promises the effect of removing a part of the time of requests: shorter requests, and more of them if
+// clients ask again at once.
 func WithoutWait(p *check.Pass, f *check.Finding, a Part) {
 	s := servedOf(p)
 	spread := keynumber.SpreadOfProgress + keynumber.SpreadOfLoad
@@ -242,13 +243,13 @@ func WithoutWait(p *check.Pass, f *check.Finding, a Part) {
 	}
 }
 
-// WithoutThreads promises what comes of it when so many threads, or connections, that work on requests wait no longer.
+// WithoutThreads promises the effect if so many threads, or connections, that work on requests no longer wait.
 func WithoutThreads(p *check.Pass, f *check.Finding, waiting float64) {
 	WithoutWait(p, f, WaitPart(p, waiting))
 }
 
-// shorter is what is left of the time of a request. It is no less than the CPU time that it takes, and where clients
-// ask again at once no more than if all of them wait for a CPU behind each other.
+// shorter returns what is left of the time of a request. It is at least the CPU time of the request and, if clients
+// ask again at once, at most the time if all requests queue for a CPU.
 func (s *served) shorter(a Part) [3]float64 {
 	rest := a.rest()
 	if s.known[check.CPUPerRequest] && s.time.Mean > 0 {
@@ -261,11 +262,11 @@ func (s *served) shorter(a Part) [3]float64 {
 	return rest
 }
 
-// behind is the time in seconds that a request waits where all others are before it, each with so much CPU time.
+// behind returns the time in seconds that a request waits if all others are ahead of it, each with so much CPU time.
 func (s *served) behind(each float64) float64 { return each / s.cpus * max(s.inProgress.Mean-1, 0) }
 
-// Gone promises that a share is nothing any more, or as good as nothing, which comes of one cause alone: a limit stops
-// nobody once it is gone, and nobody repeats what is answered.
+// Gone promises that a share with a single cause drops to zero or almost zero: a limit stops nobody once it is gone,
+// and nobody repeats what is answered.
 func Gone(p *check.Pass, f *check.Finding, name string) {
 	n, ok := keynumber.NewSource(p.Recording, keynumber.Told{}).Number(name)
 	if !ok || n.Estimate.Low < 2*n.Floor {
@@ -276,8 +277,8 @@ func Gone(p *check.Pass, f *check.Finding, name string) {
 	})
 }
 
-// WaitPart is the part of the time of requests in which so many of them wait, by the error of those in progress: both
-// are means of the same looks. It is nothing where a wait is not theirs alone.
+// WaitPart returns the part of the time of requests in which so many of them wait, with the error of the requests in
+// progress: both are means of the same samples. It is zero if the wait is not of requests alone.
 func WaitPart(p *check.Pass, waiting float64) Part {
 	s := servedOf(p)
 	n := s.inProgress
@@ -295,10 +296,10 @@ func WaitPart(p *check.Pass, waiting float64) Part {
 	}
 }
 
-// more promises throughput where clients ask again at once, without a part of the time of a request: as many as are in
-// progress are answered in what is left of it, up to what the host's CPUs can do. saved is the CPU time in seconds that
-// each saves. The lower bound is that all of them wait for a CPU behind each other; there is an upper one only where
-// nothing else goes with the part.
+// more promises throughput without a part of the time of a request, if clients ask again at once: the requests in
+// progress are answered in what is left of that time, up to what the host's CPUs can do. saved is the CPU time in
+// seconds that each request saves. The lower bound assumes that all requests queue for a CPU; there is an upper bound
+// only if nothing else goes away with the part.
 func (s *served) more(a Part, saved float64, law string) []check.Promise {
 	x, n, rest := s.requests.Mean, s.inProgress.Mean, a.rest()
 	each := s.busy/x - saved // CPU time of the host for each request, then
@@ -321,8 +322,8 @@ func (s *served) more(a Part, saved float64, law string) []check.Promise {
 	return out
 }
 
-// spreadOfLoad is that of what clients get done between two runs: of a program that uses a CPU, in a virtual machine,
-// it goes with that of the CPU time (docs/decisions/0070).
+// spreadOfLoad returns the spread between two runs of what clients get done: for a program that uses a CPU in a
+// virtual machine, it grows with the spread of the CPU time (docs/decisions/0070).
 func (s *served) spreadOfLoad() float64 {
 	spread := keynumber.SpreadOfLoad
 	if s.guest {
@@ -331,16 +332,16 @@ func (s *served) spreadOfLoad() float64 {
 	return spread
 }
 
-// WithQuota promises what comes of a higher CPU limit, where clients ask for more and the target uses all that it is
-// allowed: more requests as the limit rises, up to the host's CPUs. There is no upper bound: a program that is stopped
-// and goes on takes more CPU time for a request than one that is not.
+// WithQuota promises the effect of a higher CPU limit, if clients ask for more and the target uses all it is allowed:
+// more requests as the limit rises, up to the host's CPUs. There is no upper bound: a program that is stopped and
+// resumed takes more CPU time for a request than one that is not.
 func WithQuota(p *check.Pass, f *check.Finding, use, to float64) {
 	s := servedOf(p)
 	if !s.saturated() || use <= 0 || s.busy == 0 || s.cpus == 0 {
 		return
 	}
 	x, n := s.requests.Mean, s.inProgress.Mean
-	most := s.cpus / (s.busy / x) / x     // as a factor: all that the host does goes with the requests
+	most := s.cpus / (s.busy / x) / x     // as a factor: all that the host does grows with the requests
 	alone := min(to, 1) / use             // one request at a time uses one CPU
 	together := min(min(to, n)/use, most) // each has a CPU
 	f.Promise(s.promise(check.Throughput, s.requests, s.spreadOfLoad(),

@@ -15,8 +15,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// RequestSeconds is the time of a request from which on somebody waits for the target: a tenth of a second is noticed
-// (J. Nielsen, Response Times: The 3 Important Limits).
+// RequestSeconds returns the parameter for the time of a request from which on somebody waits for the target: a
+// person notices a tenth of a second (J. Nielsen, Response Times: The 3 Important Limits).
 func RequestSeconds() *check.Param {
 	return &check.Param{
 		Name: "request", Default: 0.1, Unit: quantity.Seconds,
@@ -26,23 +26,23 @@ func RequestSeconds() *check.Param {
 
 // Requests is what clients wait for at the target's own ports.
 type Requests struct {
-	InProgress quantity.Value // that have no answer yet, mean ([waiting])
-	Each       quantity.Value // seconds that one takes, at least
-	Late       quantity.Value // seconds that one in a hundred takes and more; 0 where answers were not timed
+	InProgress quantity.Value // those without an answer yet, mean ([waiting])
+	Each       quantity.Value // seconds that a request takes, at least
+	Late       quantity.Value // seconds that one in a hundred takes at least; 0 if answers were not timed
 }
 
-// late is how many times as long as a mean that is noticed one request in a hundred takes that is no accident: half a
-// second of 0.1 s. Half a second more for each search cost Google a fifth of its traffic (M. Mayer, Web 2.0 Summit
+// late is the multiple of a noticeable mean from which on one request in a hundred is not slow by accident: half a
+// second for 0.1 s. Half a second more for each search cost Google a fifth of its traffic (M. Mayer, Web 2.0 Summit
 // 2006).
 const late = 5
 
-// Slow reports whether who asks notices it: requests take that long on average, or one in a hundred takes five times
-// that. A mean hides the few that wait for all the others, as a lock without a queue makes them.
+// Slow reports whether clients notice: requests take that long on average, or one in a hundred takes five times that.
+// A mean hides the few that wait for all the others, as with a lock without a queue.
 func (r Requests) Slow(longest quantity.Value) bool {
 	return !r.Each.Below(longest) || r.Late.Number() >= late*longest.Number()
 }
 
-// slowText says how long a request takes: the mean, and where only the few are slow, how long they take.
+// slowText says how long a request takes: the mean or, if only a few are slow, how long these take.
 func (r Requests) slowText(longest quantity.Value) string {
 	if r.Each.Below(longest) {
 		return fmt.Sprintf("one request in a hundred takes %s and more", r.Late.Text())
@@ -61,9 +61,9 @@ func readTail(rec *recording.Recording) tail {
 	return tail(e.Mean)
 }
 
-// RequestsOf gives the requests to the target. By Little's law (J. Little, Operations Research 9, 1961) the time of one
-// is how many are in progress over how many come in a second; since no more come than [RequestsAtMost], it is that time
-// or longer. ok is false where none came, or nobody looked often enough for a mean.
+// RequestsOf returns the requests to the target. By Little's law (J. Little, Operations Research 9, 1961) the time of
+// a request is the number in progress over the number that arrive per second; since no more than [RequestsAtMost]
+// arrive, it is that time or longer. ok is false if none arrived, or if there were too few samples for a mean.
 func RequestsOf(p *check.Pass) (r Requests, ok bool) {
 	n, looks := owing(p)
 	most := RequestsAtMost(p)
@@ -81,10 +81,10 @@ func RequestsOf(p *check.Pass) (r Requests, ok bool) {
 	return r, true
 }
 
-// unixRequests gives the requests to a target that listens on sockets of AF_UNIX, of which the kernel keeps no times:
-// each is worked on by a thread, which waited for it in accept(), in a read or for events, and the most frequent of
-// these is there for each request. Of an event loop nothing is known, nor of a database that works for itself alone:
-// those wait for events only.
+// unixRequests returns the requests to a target that listens on AF_UNIX sockets, for which the kernel keeps no times.
+// A thread works on each request; it waited for it in accept(), in a read or for events, and the most frequent of
+// these waits occurs once per request. Nothing is known of an event loop, nor of a database that works for itself
+// alone: those wait for events only.
 func unixRequests(p *check.Pass) (r Requests, ok bool) {
 	l, seen := LedgerOf(p)
 	calls, idle, clients := map[string]float64{}, 0.0, false
@@ -108,7 +108,7 @@ func unixRequests(p *check.Pass) (r Requests, ok bool) {
 	return r, r.InProgress.Number() > 0
 }
 
-// owing is how many clients wait for an answer at the target's ports, on average, and how often one looked.
+// owing returns how many clients wait for an answer at the target's ports, on average, and the number of samples.
 func owing(p *check.Pass) (n float64, looks int) {
 	var list []recording.GaugeSeries
 	ports := map[string]bool{}
@@ -123,13 +123,13 @@ func owing(p *check.Pass) (n float64, looks int) {
 	return waiting(p, list, "server", func(endpoint string) bool { return ports[PortOf(endpoint)] }), looks
 }
 
-// Asking is how many of the target's connections to a destination wait for an answer, mean.
+// Asking returns how many of the target's connections to a destination wait for an answer, mean.
 func Asking(p *check.Pass, destination string) float64 {
 	return waiting(p, p.Gauge(metric.DestinationAsked, "destination", destination), "client",
 		func(endpoint string) bool { return endpoint == destination })
 }
 
-// waiting is how many connections wait for an answer, on average.
+// waiting returns how many connections wait for an answer, on average.
 func waiting(p *check.Pass, looks []recording.GaugeSeries, side string, of func(endpoint string) bool) float64 {
 	timed, count := 0.0, 0.0
 	for _, e := range *check.Shared(p, readExchanges) {
@@ -140,8 +140,8 @@ func waiting(p *check.Pass, looks []recording.GaugeSeries, side string, of func(
 	return underWay(series.Values(Together(looks)), timed, count)
 }
 
-// EndedRequests is how many of the requests in progress at any moment were answered in the window, mean. ok is false
-// where not all were timed.
+// EndedRequests returns how many of the requests in progress at any moment were answered in the window, mean. ok is
+// false unless all were timed.
 func EndedRequests(p *check.Pass) (n quantity.Value, ok bool) {
 	sum := 0.0
 	for _, e := range *check.Shared(p, readExchanges) {
@@ -157,8 +157,8 @@ func EndedRequests(p *check.Pass) (n quantity.Value, ok bool) {
 	return n, len(p.Counter(metric.ExchangesCounted)) > 0
 }
 
-// AtTimer is which part of the target's answers were sent as a timer of the program fired, beyond those that come to it
-// by chance. ok is false where that is not known of all answers, or there were too few.
+// AtTimer returns the share of the target's answers that were sent as a timer of the program fired, beyond those that
+// coincide by chance. ok is false if that is not known for all answers, or there were too few.
 func AtTimer(p *check.Pass) (beyondChance quantity.Value, ok bool) {
 	clock := p.Counter(metric.AfterTimer)
 	if len(clock) == 0 || p.Meta.Duration <= 0 {
@@ -189,9 +189,9 @@ func AtTimer(p *check.Pass) (beyondChance quantity.Value, ok bool) {
 		Named("of the answers were sent as a timer of the program fired"), true
 }
 
-// underWay is how many requests have no answer, on average. Some ten looks at the sockets tell roughly: of 0.25 they
-// made 0.8 once, and nothing of 0.14. Where enough exchanges were timed it is as many as those were, and the looks may
-// add what had no answer until the end: no more than waited at each later look.
+// underWay returns how many requests have no answer, on average. Some ten samples of the sockets show it roughly:
+// they once made 0.8 out of 0.25, and zero out of 0.14. If enough exchanges were timed it is the number of those, and
+// the samples may add requests without an answer until the end: no more than waited at each later sample.
 func underWay(looks []float64, timed, count float64) float64 {
 	seen := series.Mean(looks)
 	if count < leastTimed {
@@ -200,7 +200,7 @@ func underWay(looks []float64, timed, count float64) float64 {
 	return max(timed, min(seen, timed+stillWaiting(looks)))
 }
 
-// leastTimed exchanges tell more than ten looks do.
+// leastTimed is the number of timed exchanges that say more than ten samples do.
 const leastTimed = 10
 
 func readExchanges(rec *recording.Recording) *[]keynumber.Exchanges {
@@ -208,7 +208,7 @@ func readExchanges(rec *recording.Recording) *[]keynumber.Exchanges {
 	return &list
 }
 
-// stillWaiting is the mean of the least number from each look on.
+// stillWaiting returns the mean over the samples of the least number from each sample on.
 func stillWaiting(looks []float64) float64 {
 	least := slices.Clone(looks)
 	for i := len(least) - 2; i >= 0; i-- {
@@ -217,8 +217,8 @@ func stillWaiting(looks []float64) float64 {
 	return series.Mean(least)
 }
 
-// EnoughLooks is an error where clients were seen to wait at the target's ports, and nobody looked often enough for a
-// mean: then nothing is known of the requests in progress.
+// EnoughLooks returns an error if clients were seen waiting at the target's ports, but there were too few samples for
+// a mean: then the requests in progress are unknown.
 func EnoughLooks(p *check.Pass) error {
 	n, looks := owing(p)
 	if n == 0 || looks >= leastLooks {
@@ -227,7 +227,7 @@ func EnoughLooks(p *check.Pass) error {
 	return check.NotAssessed("profile for longer", "the target's connections were looked at only %d times", looks)
 }
 
-// AskingConnections gives how many of the target's own connections wait for an answer, on average.
+// AskingConnections returns how many of the target's own connections wait for an answer, on average.
 func AskingConnections(p *check.Pass) quantity.Value {
 	n := 0.0
 	for _, destination := range LabelValues(p.Gauge(metric.DestinationAsked), "destination") {
@@ -239,8 +239,8 @@ func AskingConnections(p *check.Pass) quantity.Value {
 }
 
 // ShortOfThreads reports whether requests wait for a thread, and not for a connection: each connection in use has a
-// thread of its own, which waits for its answer, and who waits for a connection of a pool would be seen beside them, as
-// a thread that waits for others. An event loop has no such threads.
+// thread of its own, which waits for its answer. Waiters for a pooled connection would be seen in addition, as
+// threads that wait for others. An event loop has no such threads.
 func ShortOfThreads(p *check.Pass, l *ledger.Ledger) bool {
 	r, ok := RequestsOf(p)
 	if !ok || l.Window <= 0 {
@@ -261,11 +261,11 @@ func ShortOfThreads(p *check.Pass, l *ledger.Ledger) bool {
 	return answers > 0 && answers >= ownThread*asking*l.Window && queue < leastOwned*inside*l.Window
 }
 
-// ownThread is the part of the connections in use that have a thread from where on all do: both are means of a few
-// looks, and a look at a thread finds it between two answers now and then.
+// ownThread is the share of the connections in use with a thread from which on all of them count as having one: both
+// are means of a few samples, and a sample now and then finds a thread between two answers.
 const ownThread = 0.8
 
-// A HeldRequests is what becomes of the requests in progress.
+// A HeldRequests divides the requests in progress by what happens to them.
 type HeldRequests struct {
 	Requests
 	Works quantity.Value // threads that run, or wait with work at hand, mean
@@ -273,8 +273,8 @@ type HeldRequests struct {
 	Share quantity.Value // of the requests in progress, at least, that nobody works on and that wait for nobody else
 }
 
-// HeldOf tells how many of the requests to the target wait inside it. ok is false where [RequestsOf] is, or where the
-// threads' time was not seen.
+// HeldOf returns how many of the requests to the target wait inside it. ok is false if it is false for [RequestsOf],
+// or if the threads' time was not recorded.
 func HeldOf(p *check.Pass) (h HeldRequests, ok bool) {
 	l, seen := LedgerOf(p)
 	if h.Requests, ok = RequestsOf(p); !ok || !seen || l.Window <= 0 {
@@ -288,21 +288,23 @@ func HeldOf(p *check.Pass) (h HeldRequests, ok bool) {
 	return h, true
 }
 
-// Bounds of the requests' time that a wait may be: less is not most of it, and more is not theirs alone.
+// Bounds for the share of a wait in the requests' time: less is not most of it, and more is not a wait of requests
+// alone.
 const (
 	leastOwned = 0.5
-	mostOwned  = 1.25 // both are means of a few looks
+	mostOwned  = 1.25 // both are means of a few samples
 )
 
-// Share is how much of the requests' time is waited where so many threads or connections wait, on average. It is theirs
-// if owned: a wait of more than there are requests is not, or not only, for them.
+// Share returns the share of the requests' time that is a wait of so many threads or connections, on average. owned
+// reports whether the wait belongs to the requests: a wait of more threads than there are requests is not, or not
+// only, for them.
 func (r Requests) Share(waiting quantity.Value) (share quantity.Value, owned bool) {
 	share = waiting.As(r.InProgress.Unit()).Per(r.InProgress).Named("share of the time of requests")
 	return share, share.Number() <= mostOwned
 }
 
-// Noticed makes a wait of so many threads or connections a warning where who asked notices it: requests are slow
-// ([Requests.Slow]), and most of their time is this wait; or connections wait to be accepted whenever one looks, and
+// Noticed makes a wait of so many threads or connections a warning if clients notice it: requests are slow
+// ([Requests.Slow]), and most of their time is this wait; or connections wait to be accepted in every sample, and
 // most of the threads with work are in this wait. It reports whether it did.
 func Noticed(p *check.Pass, f *check.Finding, waiting quantity.Value, longest *check.Param) bool {
 	if queues := NeverEmpty(p, leastLooks); len(queues) > 0 && mostOfWork(p, waiting) {
@@ -331,8 +333,8 @@ func Noticed(p *check.Pass, f *check.Finding, waiting quantity.Value, longest *c
 	return true
 }
 
-// AllOfRequests reports whether there are no more threads with work than requests in progress: then none of those that
-// are taken for one with work waits for work.
+// AllOfRequests reports whether there are no more threads with work than requests in progress: then no thread that
+// counts as having work waits for work.
 func AllOfRequests(p *check.Pass, w *Waiting) bool {
 	r, ok := RequestsOf(p)
 	if !ok {
@@ -342,7 +344,7 @@ func AllOfRequests(p *check.Pass, w *Waiting) bool {
 	return owned
 }
 
-// accepted is how many of the requests in progress do not wait to be accepted, on average.
+// accepted returns how many of the requests in progress do not wait to be accepted, on average.
 func (r Requests) accepted(p *check.Pass) float64 {
 	n := r.InProgress.Number()
 	for _, listener := range p.Info(metric.TargetListenPorts) {
@@ -357,7 +359,7 @@ type QueueOf struct {
 	Queue   quantity.Value
 }
 
-// NeverEmpty gives the accept queues of the target that had connections at each of so many looks and more.
+// NeverEmpty returns the accept queues of the target that had connections in every sample, of at least so many.
 func NeverEmpty(p *check.Pass, least float64) (list []QueueOf) {
 	queues := map[string][]recording.GaugeSeries{}
 	for _, listener := range p.Info(metric.TargetListenPorts) {
@@ -378,10 +380,10 @@ func NeverEmpty(p *check.Pass, least float64) (list []QueueOf) {
 	return list
 }
 
-// leastLooks at connections, a second apart, that are no burst.
+// leastLooks is the number of samples of connections, a second apart, that are no burst.
 const leastLooks = 5
 
-// mostOfWork reports whether so many threads are at least half of those with work.
+// mostOfWork reports whether so many threads are at least half of the threads with work.
 func mostOfWork(p *check.Pass, waiting quantity.Value) bool {
 	l, ok := LedgerOf(p)
 	return ok && l.Window > 0 && waiting.Number() >= leastOwned*l.Working()/l.Window

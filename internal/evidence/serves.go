@@ -11,17 +11,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// Serves reports whether the target listens for clients: somebody waits for what it does. known is false of a whole
-// host, and where its sockets could not be read.
+// Serves reports whether the target listens for clients: somebody waits for what it does. known is false for a whole
+// host, and if the target's sockets could not be read.
 func Serves(p *check.Pass) (serves, known bool) {
 	return len(p.Info(metric.TargetListenPorts)) > 0 || servesUnix(p) || servesUDP(p),
 		p.Meta.Target.Kind != "host" && p.Recorded(metric.TargetListenPorts)
 }
 
-// servesUnix reports whether the target listens on a socket of AF_UNIX: others' are not recorded.
+// servesUnix reports whether the target listens on an AF_UNIX socket: only the target's own are recorded.
 func servesUnix(p *check.Pass) bool { return len(p.Gauge(metric.UnixBacklog)) > 0 }
 
-// firstEphemeral is the lowest port that a socket has which asked for none (ip_local_port_range in
+// firstEphemeral is the lowest port that a socket gets without asking for one (ip_local_port_range in
 // Documentation/networking/ip-sysctl.rst): below it a UDP socket is a server's.
 const firstEphemeral = 32768
 
@@ -34,7 +34,7 @@ func servesUDP(p *check.Pass) bool {
 	return p.Meta.Target.Kind != "host" && slices.ContainsFunc(p.Gauge(metric.UDPQueue), own)
 }
 
-// RequestMetrics are what [RequestsAtMost], [RequestsOf] and [Noticed] read.
+// RequestMetrics returns the metrics that [RequestsAtMost], [RequestsOf] and [Noticed] read.
 func RequestMetrics() []metric.Metric {
 	return append(LedgerMetrics(),
 		metric.TargetListenPorts, metric.ListenerSegments, metric.TCPPassiveOpens, metric.ConnectionTurns,
@@ -43,21 +43,21 @@ func RequestMetrics() []metric.Metric {
 	)
 }
 
-// answered is how many requests a second there were.
+// answered is the number of requests per second.
 type answered float64
 
 func readAnswered(rec *recording.Recording) answered {
 	return answered(keynumber.NewSource(rec, keynumber.Told{}).Answered())
 }
 
-// RequestsAtMost bounds the requests to the target: no more than answers left its own ports. It is zero where none did,
-// or nobody counted.
+// RequestsAtMost bounds the requests to the target: there are no more than answers that left its own ports. It is
+// zero if none left, or nothing counted them.
 func RequestsAtMost(p *check.Pass) quantity.Value {
 	rate := float64(check.Shared(p, readAnswered))
-	return quantity.Of("requests, at most", rate*p.Meta.Duration, quantity.Unit("requests")) // a look may be missing
+	return quantity.Of("requests, at most", rate*p.Meta.Duration, quantity.Unit("requests")) // a sample may be missing
 }
 
-// Risen adds up the steps upwards of sums of which parts go away, as connections are closed.
+// Risen adds up the steps upwards of sums that lose parts when connections are closed.
 func Risen(list ...recording.GaugeSeries) (n float64) {
 	for _, s := range list {
 		before, known := 0.0, false

@@ -6,11 +6,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// VectorUses are the metrics of softirq time that BPF programs measure.
+// VectorUses returns the metrics of softirq time that BPF programs measure.
 func VectorUses() []metric.Metric { return []metric.Metric{metric.SoftirqSeconds, metric.BPFRuns} }
 
-// TopVector gives the softirq vector that took most of a CPU's softirq time ("" for all CPUs), its time of the window,
-// and its share of that softirq time; ok is false where it was not measured.
+// TopVector returns the softirq vector that took most of a CPU's softirq time ("" for all CPUs), its share of the
+// window, and its share of that softirq time; ok is false if it was not measured.
 func TopVector(p *check.Pass, cpu string) (vector string, load, share quantity.Value, ok bool) {
 	began, window := FlowSpan(p)
 	if !p.Recorded(metric.SoftirqSeconds) || window.Number() <= 0 {
@@ -42,5 +42,5 @@ func TopVector(p *check.Pass, cpu string) (vector string, load, share quantity.V
 	return vector, load, share, true
 }
 
-// OfNetwork says whether a vector is the network's.
+// OfNetwork reports whether a vector is the network's.
 func OfNetwork(vector string) bool { return vector == "NET_RX" || vector == "NET_TX" }

@@ -8,12 +8,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// mostOfStatements is the part of the statements' time from which on one of them, or a function, is named: what the
-// server does most is done for it.
+// mostOfStatements is the share of the statements' time from which on a statement or a function is named: most of the
+// server's work is then done for it.
 const mostOfStatements = 0.5
 
-// NameStatement adds to a finding about what a database computes the statement that it runs most of the time, and the
-// function that it is in, if there is one.
+// NameStatement adds two things to a finding about what a database computes: the statement that it runs most of the
+// time, and the function that contains it, if there is one.
 func NameStatement(p *check.Pass, f *check.Finding) {
 	all := 0.0
 	for _, s := range p.Gauge(metric.DatabaseSessionTime, "state", "active") {
@@ -28,7 +28,7 @@ func NameStatement(p *check.Pass, f *check.Finding) {
 	nameMost(p, f, metric.DatabaseFunctionTime, "function", all, inside)
 }
 
-// nameMost adds which value of a label has most of the time of all statements that run; named is false where none has.
+// nameMost adds the value of a label that has most of the time of all running statements; named is false if none has.
 func nameMost(p *check.Pass, f *check.Finding, m *metric.Gauge, label string, all float64, text string,
 ) (named bool) {
 	name, longest := "", 0.0

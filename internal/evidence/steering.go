@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// busiestReceiver finds the device of a namespace that received most packets, loopback apart.
+// busiestReceiver returns the device of a namespace that received most packets, except loopback.
 func busiestReceiver(p *check.Pass, netns string) (device string) {
 	most := 0.0
 	for _, s := range p.Counter(metric.DevicePackets, "netns", netns, "direction", "receive") {
@@ -21,7 +21,7 @@ func busiestReceiver(p *check.Pass, netns string) (device string) {
 	return device
 }
 
-// HostNetNS is the value of the netns label for the namespace that has the real devices.
+// HostNetNS returns the value of the netns label for the namespace with the real devices.
 func HostNetNS(p *check.Pass) string {
 	if p.Meta.Target.OwnNetNS {
 		return metric.NetNSHost
@@ -29,7 +29,7 @@ func HostNetNS(p *check.Pass) string {
 	return metric.NetNSTarget
 }
 
-// SpreadReceive is the cure for packets that arrive on one CPU: receive packet steering
+// SpreadReceive returns the remedy for packets that arrive on one CPU: receive packet steering
 // (Documentation/networking/scaling.rst).
 func SpreadReceive(p *check.Pass, netns string, hot CPUTime, each []CPUTime, all CPUTime) check.Remedy {
 	device := busiestReceiver(p, netns)
@@ -57,7 +57,7 @@ func SpreadReceive(p *check.Pass, netns string, hot CPUTime, each []CPUTime, all
 	}
 }
 
-// steering tells which CPUs a device's first steered queue goes to; empty when it is off or not recorded.
+// steering returns the CPUs that a device's first steered queue goes to; empty if steering is off or not recorded.
 func steering(p *check.Pass, device string) string {
 	for _, s := range p.Info(metric.QueueRPS, "device", device) {
 		if cpus := s.Label("cpus"); cpus != "" {
@@ -67,8 +67,8 @@ func steering(p *check.Pass, device string) string {
 	return ""
 }
 
-// steerTo leaves the hot CPU out when at least two others can share its work; it may have the device's interrupts to
-// keep.
+// steerTo leaves out the hot CPU if at least two others can share its work: it may have to keep the device's
+// interrupts.
 func steerTo(hot CPUTime, each []CPUTime) []int {
 	var out []int
 	for _, t := range each {
@@ -79,7 +79,7 @@ func steerTo(hot CPUTime, each []CPUTime) []int {
 	return out
 }
 
-// cpuMask writes CPUs as the kernel's bitmap files take them: hexadecimal words of 32 CPUs, the highest first
+// cpuMask formats CPUs as the kernel's bitmap files take them: hexadecimal words of 32 CPUs, the highest first
 // (lib/bitmap.c).
 func cpuMask(cpus []int) string {
 	words := []uint32{0}
@@ -99,12 +99,12 @@ func cpuMask(cpus []int) string {
 	return strings.Join(parts, ",")
 }
 
-// BacklogPlacebo is said wherever a core is too slow: a longer queue before it drops later, not less.
+// BacklogPlacebo is reported wherever a core is too slow: a longer queue in front of it drops later, not less.
 const BacklogPlacebo = "A bigger net.core.netdev_max_backlog turns the drops of a slow core into delay: with 20000 " +
 	"instead of 1000 " +
 	"a measured round trip rose from 84 to 218 ms; the core is no faster."
 
-// SoftnetOn gives the packets a CPU processed and those its backlog refused.
+// SoftnetOn returns the packets that a CPU processed and the packets that its backlog dropped.
 func SoftnetOn(p *check.Pass, cpu string) (processed, dropped quantity.Value, ok bool) {
 	processed, _, ok = Rise("packets processed", p.Counter(metric.SoftnetProcessed, "cpu", cpu))
 	dropped, _, _ = Rise("packets dropped", p.Counter(metric.SoftnetDropped, "cpu", cpu))
@@ -126,8 +126,8 @@ func ForwardRules(p *check.Pass, netns string) quantity.Value {
 	return quantity.Of(label, n, quantity.Rules)
 }
 
-// rulesPartlyRead reports whether there are more rules than were counted: so many take longer to read than a sample
-// may.
+// rulesPartlyRead reports whether there are more rules than were counted, because reading all would take longer than
+// a sample may.
 func rulesPartlyRead(p *check.Pass) bool {
 	return len(p.Losses([]metric.Metric{metric.NetfilterRules})) > 0
 }
@@ -138,13 +138,13 @@ var ParamRuleCost = &check.Param{
 	Why: "measured on kernel 6.18: 20,000 nftables rules walked one after another cost 50 to 60 µs a packet",
 }
 
-// ParamManyRules is where walking rules is worth changing.
+// ParamManyRules is the number of rules from which on walking them is worth changing.
 var ParamManyRules = &check.Param{
 	Name: "many-rules", Default: 100, Unit: quantity.Rules,
 	Why: "fewer cost a packet less than 0.3 µs, a tenth of its way through the stack",
 }
 
-// FewerRules adds the rules' part of a packet's cost, and the cure, when there are many.
+// FewerRules adds the rules' part of a packet's cost, and the remedy, if there are many rules.
 func FewerRules(p *check.Pass, f *check.Finding, rules, perPacket quantity.Value) {
 	if rules.Below(p.Param(ParamManyRules)) {
 		return
@@ -166,7 +166,7 @@ func FewerRules(p *check.Pass, f *check.Finding, rules, perPacket quantity.Value
 	})
 }
 
-// PacketWindow gives the longest time that packet counters cover.
+// PacketWindow returns the longest time that packet counters cover.
 func PacketWindow(p *check.Pass) quantity.Value {
 	_, seconds, _ := Rise("", p.Counter(metric.SoftnetProcessed))
 	return seconds

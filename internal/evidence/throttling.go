@@ -11,14 +11,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// The thresholds of CPU throttling, shared by cpu-throttled and cpu-throttled-burst so that exactly one of them speaks.
+// The thresholds of CPU throttling, shared by cpu-throttled and cpu-throttled-burst so that exactly one of them
+// reports.
 var (
-	// ParamThrottledPeriods is how many periods a share of them needs.
+	// ParamThrottledPeriods is the least number of periods for a share of them.
 	ParamThrottledPeriods = &check.Param{
 		Name: "periods", Default: 10, Unit: quantity.Periods,
 		Why: "below ten periods one of them is already a tenth, so that a share says nothing",
 	}
-	// ParamThrottledShare is from where on throttled periods are a fault.
+	// ParamThrottledShare is the share from which on throttled periods are a fault.
 	ParamThrottledShare = &check.Param{
 		Name: "throttled-share", Default: 0.05, Unit: quantity.Ratio,
 		Why: "one period in twenty is where the 95th percentile of response times begins to hold a stop of up to a " +
@@ -34,7 +35,7 @@ var (
 	}
 )
 
-// ThrottlingParams are the thresholds of both rules about throttling.
+// ThrottlingParams returns the thresholds of both rules about throttling.
 func ThrottlingParams() []*check.Param {
 	return []*check.Param{ParamThrottledShare, paramThrottledCritical, ParamThrottledPeriods, paramThrottledMeanUse}
 }
@@ -51,9 +52,9 @@ type Throttling struct {
 	others        []string // what other levels with a limit did
 }
 
-// TightestThrottling gives the level with a limit, from the target's own to the root, whose share of throttled
-// periods is the highest: where a parent and a child both throttle, that is the tighter limit. It is nil where no
-// level has a limit.
+// TightestThrottling returns the level with a limit, from the target's own to the root, that has the highest share of
+// throttled periods: if a parent and a child both throttle, that is the tighter limit. It returns nil if no level has
+// a limit.
 func TightestThrottling(p *check.Pass) (*Throttling, error) {
 	if len(p.Gauge(metric.CgroupQuota)) == 0 {
 		p.Read(quantity.Of("cgroup levels with a CPU limit", 0, quantity.None))
@@ -75,7 +76,7 @@ func TightestThrottling(p *check.Pass) (*Throttling, error) {
 	return tightest(all), nil
 }
 
-// tightest picks the first with the highest share, and notes what the others did.
+// tightest returns the first with the highest share, and notes what the others did.
 func tightest(all []*Throttling) *Throttling {
 	best := all[0]
 	for _, t := range all[1:] {
@@ -116,8 +117,8 @@ func throttlingOf(p *check.Pass, s recording.CounterSeries) (t *Throttling, peri
 	}, periods
 }
 
-// cgroupUse gives the mean use of the group. With cgroup v1 cpuacct may be another hierarchy, in which the process is
-// in another group, such as the root with all of the host's use: only the same path is taken for the same group.
+// cgroupUse returns the mean use of the group. With cgroup v1 cpuacct may be another hierarchy, in which the process
+// is in another group, such as the root with all of the host's use: only the same path counts as the same group.
 func cgroupUse(p *check.Pass, cgroup string) *quantity.Value {
 	for _, s := range p.Counter(metric.CgroupCPU, "cgroup", cgroup) {
 		if n, ok := s.Increase(); ok && s.Span() > 0 {
@@ -138,17 +139,17 @@ func stoppedTime(p *check.Pass, cgroup, level string) *quantity.Value {
 	return nil
 }
 
-// Bursty reports that the mean use is far below the limit; false when the use is not known.
+// Bursty reports whether the mean use is far below the limit; false if the use is not known.
 func (t *Throttling) Bursty(p *check.Pass) bool {
 	return t.Use != nil && t.Use.Per(t.Quota).Below(p.Param(paramThrottledMeanUse))
 }
 
-// Finding is what the two checks of throttling say alike; the summary, cures and placebos are their own.
+// Finding returns what the two checks of throttling have in common; each adds its own summary, remedies and placebos.
 func (t *Throttling) Finding(p *check.Pass) check.Finding {
 	f := check.Finding{
 		Subject:  check.Subject{Kind: "cgroup", ID: t.Cgroup},
 		Severity: check.Warning,
-		Weight:   min(1, t.Share.Number()), // in these periods its work waits for the next one
+		Weight:   min(1, t.Share.Number()), // in these periods its work waits for the next period
 		Evidence: t.evidence(),
 		Disproof: "nr_throttled stays the same under load: cat " + knobCPUStat.File(p, t.Cgroup, t.Level),
 		Notes:    t.others,
@@ -162,7 +163,7 @@ func (t *Throttling) Finding(p *check.Pass) check.Finding {
 // Where says at which level the limit is set.
 func (t *Throttling) Where() string { return setWhere(t.Level) }
 
-// setWhere says at which level a limit is, for one that is set above the process is looked for in the wrong place.
+// setWhere says at which level a limit is set, because people look for a limit above the process in the wrong place.
 func setWhere(level string) string {
 	switch n, err := strconv.Atoi(level); {
 	case err != nil || n == 0:
@@ -187,15 +188,15 @@ func (t *Throttling) evidence() []quantity.Value {
 	return out
 }
 
-// useShare shows the mean use of the limit in CPU time, whose digits say more than those of small numbers of CPUs.
+// useShare returns the mean use of the limit in CPU time, which shows more digits than small numbers of CPUs.
 func (t *Throttling) useShare() quantity.Value {
 	return quantity.Of("CPU time", t.Use.Number()*t.window.Number(), quantity.Seconds).
 		Per(quantity.Of("allowed", t.Quota.Number()*t.window.Number(), quantity.Seconds)).
 		Named("CPU time used / allowed")
 }
 
-// Wanted estimates what the group would have used: its use, which the limit bounds where it is not known, and the time
-// in which it was runnable but stopped. It is an upper estimate, for the work that waited may have been the same.
+// Wanted estimates what the group would have used: its use (the limit if the use is not known) plus the time in which
+// it was runnable but stopped. It is an upper estimate, because the same work may have waited.
 func (t *Throttling) Wanted() quantity.Value {
 	use := t.Quota.Number()
 	if t.Use != nil {
@@ -204,7 +205,7 @@ func (t *Throttling) Wanted() quantity.Value {
 	return quantity.Of("", use, quantity.CPUs).Plus(t.Stopped.Per(t.window).As(quantity.CPUs)).Named("wanted, at most")
 }
 
-// FewerThreads is the remedy on the side of the program.
+// FewerThreads returns the remedy on the side of the program.
 func (t *Throttling) FewerThreads(p *check.Pass) check.Remedy {
 	return check.Remedy{
 		Action: fmt.Sprintf("Run no more threads at once than the limit of %s feeds: pools, event loops, GC threads "+
@@ -215,7 +216,7 @@ func (t *Throttling) FewerThreads(p *check.Pass) check.Remedy {
 	}
 }
 
-// Period gives the enforcement period in seconds; the kernel's default is 100 ms (kernel/sched/fair.c
+// Period returns the enforcement period in seconds; the kernel's default is 100 ms (kernel/sched/fair.c
 // default_cfs_period).
 func (t *Throttling) Period(p *check.Pass) float64 {
 	for _, s := range p.Gauge(metric.CgroupPeriod, "cgroup", t.Cgroup, "level", t.Level) {

@@ -13,14 +13,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// Waiting is a wall-clock profile, prepared to be asked what threads wait for, or the same of goroutines.
+// A Waiting is a wall-clock profile of threads or goroutines, prepared to find what they wait for.
 type Waiting struct {
 	*stacks.Profile
 	Waits  *hotcode.Waits
 	Owners hotcode.Owners
 }
 
-// WaitingOf gives the wall-clock profile of the recording, else that of goroutines, else that of scripts.
+// WaitingOf returns the wall-clock profile of the recording, else its profile of goroutines, else its profile of
+// scripts.
 func WaitingOf(p *check.Pass) (*Waiting, error) {
 	event := stacks.Wall
 	_, java := p.Ranked(stacks.Wall)
@@ -35,7 +36,7 @@ func WaitingOf(p *check.Pass) (*Waiting, error) {
 	return waitingIn(p, event)
 }
 
-// CoroutinesOf gives the profile of coroutines.
+// CoroutinesOf returns the profile of coroutines.
 func CoroutinesOf(p *check.Pass) (*Waiting, error) { return waitingIn(p, stacks.Coroutine) }
 
 func waitingIn(p *check.Pass, event stacks.Event) (*Waiting, error) {
@@ -50,7 +51,7 @@ func waitingIn(p *check.Pass, event stacks.Event) (*Waiting, error) {
 	return &Waiting{prof, hotcode.WaitsOf(prof, owners), owners}, nil
 }
 
-// MostWaited gives the kind of wait with the most time, and its samples; of equal ones the first by name.
+// MostWaited returns the kind of wait with the most time, and its samples; the first by name of equals.
 func MostWaited(waits map[hotcode.Wait][]Hit) (wait hotcode.Wait, most []Hit) {
 	for _, kind := range slices.Sorted(maps.Keys(waits)) {
 		if hits := waits[kind]; Weigh(hits).Value > Weigh(most).Value {
@@ -60,13 +61,13 @@ func MostWaited(waits map[hotcode.Wait][]Hit) (wait hotcode.Wait, most []Hit) {
 	return wait, most
 }
 
-// IsJava tells whether its threads are those of a JVM.
+// IsJava reports whether the threads belong to a JVM.
 func (w *Waiting) IsJava() bool { return w.Event == stacks.Wall }
 
-// InGo tells whether its threads are goroutines.
+// InGo reports whether the threads are goroutines.
 func (w *Waiting) InGo() bool { return w.Event == stacks.Goroutine }
 
-// Unit is what its threads are called.
+// Unit returns the unit of its threads.
 func (w *Waiting) Unit() quantity.Unit {
 	if w.InGo() {
 		return quantity.Goroutines
@@ -74,7 +75,7 @@ func (w *Waiting) Unit() quantity.Unit {
 	return quantity.Threads
 }
 
-// Who is what its threads are called, in a sentence.
+// Who returns what its threads are called in a sentence.
 func (w *Waiting) Who() string { return string(w.Unit()) }
 
 // Threads turns time summed over threads into how many threads that is at any moment.
@@ -84,7 +85,7 @@ func (w *Waiting) Threads(label string, value int64) quantity.Value {
 		As(w.Unit()).Named("%s", label)
 }
 
-// WithWork is how many threads wait and have work, on average.
+// WithWork returns how many threads wait and have work, on average.
 func (w *Waiting) WithWork() quantity.Value {
 	return w.Threads("threads with work that wait, mean", w.Filter(func(s stacks.Sample) bool {
 		wait, _ := w.Waits.Of(s)
@@ -92,8 +93,8 @@ func (w *Waiting) WithWork() quantity.Value {
 	}).Total().Value)
 }
 
-// Opening is how many threads wait for the network while they make a connection ready for use or end one, on average,
-// and how many wait for the network at all.
+// Opening returns how many threads wait for the network while they set up a connection or end one, on average, and
+// how many wait for the network at all.
 func (w *Waiting) Opening() (opening, network quantity.Value) {
 	waits := w.Filter(func(s stacks.Sample) bool {
 		wait, _ := w.Waits.Of(s)
@@ -103,12 +104,13 @@ func (w *Waiting) Opening() (opening, network quantity.Value) {
 		w.Threads(w.Who()+" that wait for the network, mean", waits.Total().Value)
 }
 
-// mostFull is the part of the CPUs from which on goroutines that wait for each other may wait for a CPU in truth: what
+// mostFull is the share of the CPUs from which on goroutines that wait for each other may really wait for a CPU: what
 // is left is in pieces too short for more work.
 const mostFull = 0.9
 
-// CPUsFull tells of goroutines whether as many run, or are ready to, as there are CPUs: those who wait for one of them
-// wait for a CPU in truth, and what the others do is not known, as the stack of one that runs is not.
+// CPUsFull reports whether as many goroutines run or are runnable as there are CPUs: goroutines that wait for one of
+// them really wait for a CPU, and what the running ones do is unknown, because the stack of a running goroutine is
+// not.
 func (w *Waiting) CPUsFull(p *check.Pass) (full quantity.Value, ok bool) {
 	cpus, ok := EffectiveCPUs(p)
 	if !ok || w.IsJava() {
@@ -119,21 +121,21 @@ func (w *Waiting) CPUsFull(p *check.Pass) (full quantity.Value, ok bool) {
 	return full, full.Number() >= mostFull*cpus.Number()
 }
 
-// CPUMetrics are those that [Waiting.CPUsFull] reads.
+// CPUMetrics returns the metrics that [Waiting.CPUsFull] reads.
 func CPUMetrics() []metric.Metric {
 	return []metric.Metric{metric.CPUsOnline, metric.TargetCPUs, metric.CgroupCpuset, metric.CgroupQuota}
 }
 
-// Pool gives the pool of a sample's thread; goroutines that begin with the same function are one, and threads of a
-// script of Python or PHP, which have no names of their own.
+// Pool returns the pool of a sample's thread. Goroutines that begin with the same function are one pool, and so are
+// threads of a Python or PHP script, which have no names of their own.
 func (w *Waiting) Pool(s stacks.Sample) string {
 	if w.Event == stacks.ScriptWall {
 		for i := len(s.Stack) - 1; i >= 0; i-- {
 			f := w.Frames[s.Stack[i]]
-			if strings.HasPrefix(f.Name, "RUBY:") { // which names threads by their pool, or where they begin
+			if strings.HasPrefix(f.Name, "RUBY:") { // Ruby names threads by their pool, or where they begin
 				break
 			}
-			for _, outside := range []string{"py::<module>:", "PHP:{main} "} { // of functions, also of bin/gunicorn
+			for _, outside := range []string{"py::<module>:", "PHP:{main} "} { // around all functions, or bin/gunicorn
 				if script, ok := strings.CutPrefix(f.Name, outside); ok && !strings.HasPrefix(script, "<") {
 					return path.Base(script)
 				}
@@ -149,14 +151,14 @@ func (w *Waiting) Pool(s stacks.Sample) string {
 	return metric.PoolOf(w.ThreadOf(s).Name)
 }
 
-// Event loops by the names of their threads; their run loops' frames show them, too.
+// loopThreads are event loops by the names of their threads; the frames of their run loops show them, too.
 var loopThreads = hotcode.ParsePatterns(
 	"nioEventLoopGroup-*", "epollEventLoopGroup-*", "kqueueEventLoopGroup-*", "multiThreadIoEventLoopGroup-*",
 	"reactor-http-*",
 	"reactor-tcp-*", "lettuce-*EventLoop*", "vert.x-eventloop-thread-*", "XNIO-*I/O-*", "ktor-*", "*-eventloop-*",
 )
 
-// EventLoops gives the threads, by their index in the profile, that run event loops.
+// EventLoops returns the threads that run event loops, by their index in the profile.
 func (w *Waiting) EventLoops() map[int]bool {
 	out := map[int]bool{}
 	for _, s := range w.Samples {

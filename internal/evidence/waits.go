@@ -15,14 +15,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// GroupWait is what the threads of a control group, not of those below it, did in the window, in seconds summed over
-// threads.
+// A GroupWait is what the threads of a control group, without the groups below it, did in the window, in seconds
+// summed over threads.
 type GroupWait struct {
 	Path                 string
 	Ran, Waited, Stopped float64
 }
 
-// GroupWaits gives them, those that waited longest for a CPU first; none without --deep.
+// GroupWaits returns the waits of all groups, the longest wait for a CPU first; none without --deep.
 func GroupWaits(p *check.Pass) []GroupWait {
 	byPath := map[string]*GroupWait{}
 	add := func(g *metric.Gauge, to func(*GroupWait, float64)) {
@@ -53,7 +53,7 @@ type ThreadWait struct {
 	Seconds, Count                      float64
 }
 
-// ThreadWaits gives all of them.
+// ThreadWaits returns all waits of threads.
 func ThreadWaits(p *check.Pass) []ThreadWait {
 	counts := map[string]float64{}
 	key := func(s recording.GaugeSeries) string { return strings.Join(s.Labels, "\x00") }
@@ -71,7 +71,7 @@ func ThreadWaits(p *check.Pass) []ThreadWait {
 	return out
 }
 
-// OffCPUWindow is the time in which threads were observed.
+// OffCPUWindow returns the time in which threads were observed.
 func OffCPUWindow(p *check.Pass) (quantity.Value, error) {
 	prof, ok := p.Ranked(stacks.OffCPU)
 	if !ok || prof.Duration <= 0 {
@@ -80,8 +80,8 @@ func OffCPUWindow(p *check.Pass) (quantity.Value, error) {
 	return quantity.Of("window", prof.Duration.Seconds(), quantity.Seconds), nil
 }
 
-// offCPU gives what matches of the off-CPU profile, whose times are exact, or of the samples of waits where these name
-// more of it: their stacks do not need frame pointers.
+// offCPU returns the matching part of the off-CPU profile, which has exact times, or of the samples of waits if these
+// name more of it: their stacks do not need frame pointers.
 func offCPU(p *check.Pass, match func(stacks.Sample) bool) (best *stacks.Profile, ok bool) {
 	most := -1.0
 	for _, e := range []stacks.Event{stacks.OffCPU, stacks.Waits} {
@@ -104,7 +104,7 @@ func offCPU(p *check.Pass, match func(stacks.Sample) bool) (best *stacks.Profile
 	return best, best != nil
 }
 
-// Wakers say by which threads waits for a futex were ended, and where.
+// Wakers says which threads ended waits for a futex, and where.
 func Wakers(p *check.Pass, on string) []string {
 	var out []string
 	for _, w := range hotcode.WakersOf(p.Recording, on, NamedCulprits) {
@@ -114,7 +114,7 @@ func Wakers(p *check.Pass, on string) []string {
 	return out
 }
 
-// OffCPUPaths gives where in the program threads wait for what matches, the longest first, as "62 %: a ← b ← c".
+// OffCPUPaths returns where in the program threads are in matching waits, the longest first, as "62 %: a ← b ← c".
 func OffCPUPaths(p *check.Pass, match func(stacks.Sample) bool) []string {
 	prof, ok := offCPU(p, match)
 	if !ok {
@@ -134,7 +134,7 @@ func OffCPUPaths(p *check.Pass, match func(stacks.Sample) bool) []string {
 	return out
 }
 
-// FirstOffCPUPath is the function of the longest of these, empty when it is not known.
+// FirstOffCPUPath returns the function of the longest of these; empty if it is not known.
 func FirstOffCPUPath(p *check.Pass, match func(stacks.Sample) bool) string {
 	prof, ok := offCPU(p, match)
 	if !ok {
@@ -150,15 +150,15 @@ func FirstOffCPUPath(p *check.Pass, match func(stacks.Sample) bool) string {
 	return ""
 }
 
-// NameFunction adds to a finding about a place of the account of threads' time the function in which they stand there,
-// where a stack shows it. native is the JDK's method in whose machine code they do, if so.
+// NameFunction adds to a finding about a place of the ledger the function in which the threads stand there, if a
+// stack shows it. native is the native JDK method that they stand in, if any.
 func NameFunction(p *check.Pass, f *check.Finding, at ledger.Place) (native string) {
 	if function, path := scriptAt(p, at); function != "" {
 		f.Summary += ", at " + function
 		f.Notes = append(f.Notes, path)
 		return ""
 	}
-	if prof, ok := p.Ranked(stacks.Wall); ok { // to the kernel all that Java waits for is a futex
+	if prof, ok := p.Ranked(stacks.Wall); ok { // to the kernel all Java waits are for a futex
 		for _, w := range hotcode.WaitTimes(prof, hotcode.OwnersOf(p.Recording), 1) {
 			if native = w.In; native != "" {
 				f.Summary += ", in " + native
@@ -181,8 +181,7 @@ func NameFunction(p *check.Pass, f *check.Finding, at ledger.Place) (native stri
 	return ""
 }
 
-// scriptAt gives the function of a script in which most of the time at a place is waited, and the calls that lead
-// there.
+// scriptAt returns the function of a script with most of the waiting time at a place, and the calls that lead there.
 func scriptAt(p *check.Pass, at ledger.Place) (function, path string) {
 	prof, ok := p.Ranked(stacks.ScriptWall)
 	if !ok {
@@ -201,7 +200,7 @@ func scriptAt(p *check.Pass, at ledger.Place) (function, path string) {
 	return list[0].Name(), strings.Join(list[0].Path, " ← ")
 }
 
-// StackMetrics are those that [NameFunction] reads.
+// StackMetrics returns the metrics that [NameFunction] reads.
 func StackMetrics() []metric.Metric {
 	return []metric.Metric{
 		metric.OffCPUProfileSamples, metric.WaitProfileSamples, metric.ScriptWallProfileSamples,
@@ -209,7 +208,7 @@ func StackMetrics() []metric.Metric {
 	}
 }
 
-// SortedBy orders the values of a map, the largest first, and equal ones by their key.
+// SortedBy returns the values of a map, the largest first, and equal ones by their key.
 func SortedBy[V any](m map[string]V, size func(V) float64) []V {
 	var keys []string
 	for k := range m {
@@ -236,8 +235,8 @@ func Interval(k, n int64, limit quantity.Value) (note string, doubts []string) {
 	return fmt.Sprintf("95 %% sure to lie between %s and %s: %d of %d samples", text(low), text(high), k, n), doubts
 }
 
-// SampledSeverity is that of a share beyond its limit, which so many samples show: information where they are too few
-// to believe in, and by chance alone the share could be below the limit.
+// SampledSeverity returns the severity of a share beyond its limit that so many samples show: information if the
+// samples are too few to believe and the share could be below the limit by chance.
 func SampledSeverity(count int64, byChance bool) check.Severity {
 	if count < FewSamples && byChance {
 		return check.Info
@@ -245,7 +244,7 @@ func SampledSeverity(count int64, byChance bool) check.Severity {
 	return check.Warning
 }
 
-// SampledConfidence is that of a finding of so many samples.
+// SampledConfidence returns the confidence in a finding from so many samples.
 func SampledConfidence(count int64, doubts []string) check.Confidence {
 	switch {
 	case count < FewSamples:

@@ -18,22 +18,22 @@ type WaitSite struct {
 	Culprit
 	Wait   hotcode.Wait
 	Frame  string // the call that waits, such as HikariPool.getConnection
-	Pool   string // of the threads
-	Holder string // the method in which others have what these wait for
+	Pool   string // of the waiting threads
+	Holder string // the method in which others hold what these wait for
 	Count  int64  // samples
-	Inside int64  // of threads in the same method that do not wait so, in nanoseconds
-	Hits   []Hit  // of those that wait
+	Inside int64  // nanoseconds of threads in the same method without this wait
+	Hits   []Hit  // of the waiting threads
 
 	callers []string // methods of the application that call it, the nearest first
 }
 
-// Share is the part of the time in a site's method, or where its holders are, that is spent waiting.
+// Share returns the share of the time in a site's method, or in its holders' method, that is spent waiting.
 func (s *WaitSite) Share() quantity.Value {
 	return quantity.Of("", float64(s.Value)/1e9, quantity.Seconds).
 		Per(quantity.Of("", float64(s.Value+s.Inside)/1e9, quantity.Seconds))
 }
 
-// callers gives the methods of the application that call the one at a place of a stack.
+// callers returns the methods of the application that call the frame at an index of a stack.
 func (w *Waiting) callers(s stacks.Sample, at int) (out []string) {
 	for _, f := range s.Stack[at+1:] {
 		if w.Owners.Of(w.Frames[f]) == hotcode.Application {
@@ -43,7 +43,7 @@ func (w *Waiting) callers(s stacks.Sample, at int) (out []string) {
 	return out
 }
 
-// callName names the call that waits; those of Go's compiler by what stands in the source.
+// callName returns the name of the call that waits; for calls that Go's compiler inserts, what the source says.
 func callName(f stacks.Frame) string {
 	for prefix, name := range map[string]string{
 		"runtime.chansend": "a send to a channel", "runtime.chanrecv": "a receive from a channel",
@@ -56,21 +56,21 @@ func callName(f stacks.Frame) string {
 	return ShortName(f)
 }
 
-// mostHeld is the share of the time of goroutines that are past a channel, from which on it is them who hold what
-// others wait for there: they work, or wait for something else than each other.
+// mostHeld is the share of the time of goroutines past a channel from which on they count as holding what others wait
+// for there: they work, or wait for something other than each other.
 const mostHeld = 0.5
 
-// Leases gives the sites where threads wait for something that others in the same method have: of a pool, or a permit.
-// A queue is often one, and in Go a channel: a send or receive is a lease where others that came past it, in the same
-// function or in the one that calls it, do their work there, and a queue where they wait for what became of it.
+// Leases returns the sites where threads wait for something that others in the same method hold: a pooled object, or
+// a permit. A queue often serves as a pool, and in Go a channel: a send or receive is a lease if others that got past
+// it, in the same function or in its caller, do their work there, and a queue if they wait for the result.
 //
-// Where nothing in its stack says that a thread has a request in hand, a lease looks like a worker that waits for work.
-// Then the requests have to be as many as those that wait there and those that are past it.
+// If nothing in its stack says that a thread has a request in hand, a lease looks like a worker that waits for work.
+// Then there must be as many requests as threads that wait there and threads that are past it.
 func (w *Waiting) Leases(p *check.Pass) []*WaitSite {
 	out := w.Sites(hotcode.ForPool)
 	kinds := []hotcode.Wait{hotcode.ForQueue, hotcode.ForItem, hotcode.ForWakeUp}
 	if w.IsJava() {
-		kinds = []hotcode.Wait{hotcode.ForItem} // its channels are queues
+		kinds = []hotcode.Wait{hotcode.ForItem} // Java's channels are queues
 	}
 	for _, wait := range kinds {
 		sites := slices.DeleteFunc(w.Sites(wait), func(s *WaitSite) bool { return !w.isLease(s) })
@@ -85,28 +85,28 @@ func (w *Waiting) Leases(p *check.Pass) []*WaitSite {
 	return out
 }
 
-// sameNumber is how far the requests that nobody past a site has may be from the threads that wait there, as a part:
-// both are means of some ten looks.
+// sameNumber is by which share the requests not held past a site may differ from the threads that wait there: both
+// are means of some ten samples.
 const sameNumber = 0.2
 
-// AreRequests tells whether the threads that wait at a site have a request each: as many were accepted and have no
-// answer as there are of these and of those that are past it. Workers without work are more than that.
+// AreRequests reports whether the threads that wait at a site have a request each: the accepted requests without an
+// answer are as many as the threads that wait there and those past it. Workers without work would be more.
 func (w *Waiting) AreRequests(p *check.Pass, site *WaitSite) bool {
 	r, ok := RequestsOf(p)
 	wait, past := w.Threads("", site.Value).Number(), w.Threads("", site.Inside).Number()
 	return ok && math.Abs(r.accepted(p)-past-wait) <= sameNumber*wait
 }
 
-// mostWait is the share of the requests that wait at a site from which on that is why no more are accepted.
+// mostWait is the share of the requests waiting at a site from which on this is why no more are accepted.
 const mostWait = 0.5
 
-// KeepsOut tells whether so many of the requests that were accepted wait at a site that workers accept no more.
-// Goroutines accept all the same.
+// KeepsOut reports whether so many accepted requests wait at a site that workers accept no more. Goroutines accept
+// regardless.
 func (w *Waiting) KeepsOut(site *WaitSite) bool {
 	return !w.InGo() && site.Share().Number() >= mostWait
 }
 
-// readNext tells of those past a site that most of them read from the network, though the target asks nobody: they wait
+// readNext reports whether most threads past a site read from the network although the target asks nobody: they wait
 // for the next request of their own client, and hold nothing that others wait for.
 func (w *Waiting) readNext(p *check.Pass, site *WaitSite) bool {
 	in := w.Set(func(f stacks.Frame) bool { return hotcode.ReadableName(f) == site.Holder })
@@ -117,12 +117,12 @@ func (w *Waiting) readNext(p *check.Pass, site *WaitSite) bool {
 	return 2*reads > site.Inside && w.Threads("", reads).Number() > 2*AskingConnections(p).Number()
 }
 
-// leastHolders is how many goroutines have what others wait to receive, where it is lent: while one waits, all of it
-// is, so that one has it at any moment. Half of one is what looks at a goroutine that runs may miss. Fewer came past a
+// leastHolders is how many goroutines hold what others wait to receive, if it is lent: while one waits, all of it is
+// lent, so one goroutine holds it at any moment. Samples of a running goroutine may miss half of that. Fewer mean a
 // channel that somebody else sends to, such as a timer.
 const leastHolders = 0.5
 
-// isLease tells of a site at a channel whether it is a lease, whose holders' method it notes.
+// isLease reports whether a site at a channel is a lease, and if so notes its holders' method.
 func (w *Waiting) isLease(site *WaitSite) bool {
 	for _, method := range append([]string{site.Method}, site.callers[:min(len(site.callers), 2)]...) {
 		inside, held := w.heldIn(method, site.Wait)
@@ -135,8 +135,8 @@ func (w *Waiting) isLease(site *WaitSite) bool {
 	return false
 }
 
-// heldIn gives the time of threads in a method that do not wait as given, and the part of it in which they do not wait
-// for each other.
+// heldIn returns the time of threads in a method that are not in the given wait, and the part of it in which they do
+// not wait for each other.
 func (w *Waiting) heldIn(method string, except hotcode.Wait) (inside, held int64) {
 	in := w.Set(func(f stacks.Frame) bool { return hotcode.ReadableName(f) == method })
 	for _, s := range w.Samples {
@@ -154,7 +154,7 @@ func (w *Waiting) heldIn(method string, except hotcode.Wait) (inside, held int64
 	return inside, held
 }
 
-// Queues gives the sites where threads wait for room in a queue.
+// Queues returns the sites where threads wait for room in a queue.
 func (w *Waiting) Queues() []*WaitSite {
 	out := w.Sites(hotcode.ForQueue)
 	if !w.IsJava() {
@@ -166,7 +166,7 @@ func (w *Waiting) Queues() []*WaitSite {
 // Sites groups the samples that wait for one kind of thing by the method of the application, the most time first.
 func (w *Waiting) Sites(wait hotcode.Wait) []*WaitSite { return w.sites(wait, w.Waits.Of) }
 
-// nameOf is that of a frame, as its author knows it.
+// nameOf returns the name of a frame, as its author knows it.
 func (w *Waiting) nameOf(frame int) string { return hotcode.ReadableName(w.Frames[frame]) }
 
 func (w *Waiting) sites(wait hotcode.Wait, of func(stacks.Sample) (hotcode.Wait, int)) []*WaitSite {
@@ -199,8 +199,8 @@ func (w *Waiting) sites(wait hotcode.Wait, of func(stacks.Sample) (hotcode.Wait,
 	return out
 }
 
-// Inside gives the time of threads in a method that do not wait for the given thing, and what they do, the most first:
-// where threads wait for a lock or a connection in a method, others in it have one.
+// Inside returns the time of threads in a method that do not wait for the given thing, and what they do, the most
+// first: if threads wait for a lock or a connection in a method, others in it hold one.
 func (w *Waiting) Inside(method string, except hotcode.Wait) (total int64, parts []string) {
 	in := w.Set(func(f stacks.Frame) bool { return hotcode.ReadableName(f) == method })
 	sums := map[string]int64{}
@@ -235,8 +235,8 @@ func (w *Waiting) Inside(method string, except hotcode.Wait) (total int64, parts
 	return total, parts
 }
 
-// OthersWithWork says what threads do that have work and no request: what those with a request wait for is made by one
-// of them, or by none.
+// OthersWithWork says what threads with work but no request do: if any thread produces what those with a request wait
+// for, it is one of them.
 func (w *Waiting) OthersWithWork() (out []string) {
 	sums := stacks.Group(w.Profile, func(s stacks.Sample) string {
 		wait, at := w.Waits.Of(s)
@@ -262,7 +262,7 @@ func (w *Waiting) OthersWithWork() (out []string) {
 }
 
 // Standing says what most threads that are not idle wait for, and in which function of the application: "wait for a
-// sleep in Shop::slow"; empty where that is less than half of their time.
+// sleep in Shop::slow"; empty if that is less than half of their time.
 func (w *Waiting) Standing() string {
 	const most = 0.5
 	all := int64(0)
@@ -286,10 +286,11 @@ func (w *Waiting) Standing() string {
 	return ""
 }
 
-// leastWithWork is how many threads do one thing, on average, that are worth a word.
+// leastWithWork is how many threads must do one thing, on average, to be worth mentioning.
 const leastWithWork = 0.1
 
-// WithoutShare cuts the share off what [Waiting.Inside] says: "wait for a sleep in Dao.find" of "96 % wait for …".
+// WithoutShare removes the share from what [Waiting.Inside] says: "wait for a sleep in Dao.find" from "96 % wait for
+// …".
 func WithoutShare(part string) string {
 	_, what, _ := strings.Cut(part, " % ")
 	return what

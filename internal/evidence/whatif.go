@@ -7,14 +7,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// What a change may be of, beside a method.
+// What a change may affect, besides a method.
 const (
 	WhatIfQuota = "quota" // the target's CPU limit, in CPUs
 	WhatIfPool  = "pool"  // the size of the pool that threads wait for
 )
 
-// WhatIf is a check whose only finding has the promises of a change that somebody thinks of: what is "quota", "pool",
-// or a method that takes x times the CPU time that it takes. It is not assessed where the recording supports no number.
+// WhatIf returns a check whose only finding holds the promises of a hypothetical change: what is "quota", "pool", or
+// a method that takes x times its present CPU time. It is not assessed if the recording supports no number.
 func WhatIf(what string, x float64) *check.Check {
 	run := func(p *check.Pass, f *check.Finding) error { return fasterMethod(p, f, what, x) }
 	switch what {
@@ -39,7 +39,7 @@ func WhatIf(what string, x float64) *check.Check {
 	}
 }
 
-// whyNothing says what a promise lacks.
+// whyNothing says what a promise is missing.
 func whyNothing(p *check.Pass) string {
 	s := servedOf(p)
 	switch {
@@ -62,7 +62,7 @@ func fasterMethod(p *check.Pass, f *check.Finding, method string, x float64) err
 	}
 	pattern := hotcode.ParsePattern(method)
 	frames := c.Set(func(f stacks.Frame) bool {
-		return pattern.Frame(f) || pattern.Text(ShortName(f)) // as the profile has it, and as the report
+		return pattern.Frame(f) || pattern.Text(ShortName(f)) // by its name in the profile, and in the report
 	})
 	part := partOf(c, frames)
 	if part.Share == 0 {

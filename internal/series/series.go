@@ -1,6 +1,6 @@
-// Package series is the arithmetic of readings over time: what a counter rose by, a mean, a median, and what two
-// series read by different collectors are together. They are joined by time and never by their place in a list, so
-// that a reading one of them has lost takes nothing away and adds nothing.
+// Package series does arithmetic on readings over time: the increase of a counter, a mean, a median, and combinations
+// of two series read by different collectors. Series are joined by time and never by index, so that a lost reading in
+// one of them neither removes nor adds anything.
 package series
 
 import (
@@ -17,7 +17,7 @@ type Point struct {
 	Value float64
 }
 
-// Values gives the numbers without their times.
+// Values returns the numbers without their times.
 func Values(points []Point) []float64 {
 	out := make([]float64, len(points))
 	for i, p := range points {
@@ -26,7 +26,7 @@ func Values(points []Point) []float64 {
 	return out
 }
 
-// Span gives the time from the first point to the last, 0 with fewer than two.
+// Span returns the time from the first point to the last; 0 with fewer than two.
 func Span(points []Point) time.Duration {
 	if len(points) == 0 {
 		return 0
@@ -34,8 +34,8 @@ func Span(points []Point) time.Duration {
 	return points[len(points)-1].At - points[0].At
 }
 
-// Step gives what a counter rose by from one reading to the next, in its unit. A fall is a reset and counts as a new
-// start from zero, as in Prometheus.
+// Step returns the increase of a counter from one reading to the next, in its unit. A fall is a reset and counts as a
+// new start from zero, as in Prometheus.
 func Step(from, to float64) float64 {
 	if to < from {
 		return to
@@ -43,8 +43,8 @@ func Step(from, to float64) float64 {
 	return to - from
 }
 
-// Rise gives what a counter rose by over all points, in its unit. ok is false with fewer than two: one reading of a
-// counter says nothing.
+// Rise returns the increase of a counter over all points, in its unit. ok is false with fewer than two: one reading
+// of a counter says nothing.
 func Rise(points []Point) (n float64, ok bool) {
 	for i := 1; i < len(points); i++ {
 		n += Step(points[i-1].Value, points[i].Value)
@@ -52,8 +52,8 @@ func Rise(points []Point) (n float64, ok bool) {
 	return n, len(points) >= 2
 }
 
-// RiseSince is Rise of a counter whose source begins at zero, such as a BPF program's map: one that is first read
-// later than began has risen by its first reading too.
+// RiseSince is Rise for a counter that begins at zero, such as one in a BPF program's map: if it is first read later
+// than began, its first reading is part of the increase, too.
 func RiseSince(points []Point, began time.Duration) float64 {
 	n, _ := Rise(points)
 	if len(points) > 0 && points[0].At > began {
@@ -62,7 +62,8 @@ func RiseSince(points []Point, began time.Duration) float64 {
 	return n
 }
 
-// Rate gives what a counter rose by a second between its first point and its last; ok is false with fewer than two.
+// Rate returns the per-second increase of a counter between its first point and its last; ok is false with fewer than
+// two.
 func Rate(points []Point) (perSecond float64, ok bool) {
 	n, ok := Rise(points)
 	if !ok || Span(points) <= 0 {
@@ -71,8 +72,8 @@ func Rate(points []Point) (perSecond float64, ok bool) {
 	return n / Span(points).Seconds(), true
 }
 
-// Rates gives what a counter rose by a second in each interval, at the interval's end. An interval with a lost reading
-// is longer, and its rate the mean over it.
+// Rates returns the per-second increase of a counter in each interval, at the interval's end. An interval with a lost
+// reading is longer, and its rate is the mean over it.
 func Rates(points []Point) []Point {
 	var out []Point
 	for i := 1; i < len(points); i++ {
@@ -83,9 +84,9 @@ func Rates(points []Point) []Point {
 	return out
 }
 
-// Sum adds up series of one metric, moment by moment. They were read together, so that one without a number at a
-// moment had nothing to count then: a state without threads, a disk that came later. Series of several collectors are
-// joined by [Minus] and [Over] instead.
+// Sum adds up series of one metric, moment by moment. They were read together, so a series without a number at a
+// moment had nothing to count then: a state without threads, a disk that came later. Use [Minus] and [Over] to join
+// series of several collectors.
 func Sum(lists ...[]Point) []Point {
 	total := map[time.Duration]float64{}
 	for _, l := range lists {
@@ -100,9 +101,9 @@ func Sum(lists ...[]Point) []Point {
 	return out
 }
 
-// At gives what points have at a moment: the reading that is nearest to it, of the same round of sampling. Collectors
-// read one after another in each round, so the nearest is less than half of a usual step away; ok is false where there
-// is none, as where that reading was lost.
+// At returns the value of points at a moment: the nearest reading from the same round of sampling. Collectors read
+// one after another in each round, so the nearest reading is less than half of a usual step away; ok is false if
+// there is none, for example because that reading was lost.
 func At(points []Point, moment time.Duration) (v float64, ok bool) {
 	return near(points, moment, UsualStep(points))
 }
@@ -128,8 +129,8 @@ func near(points []Point, moment, step time.Duration) (v float64, ok bool) {
 
 func apart(a, b time.Duration) time.Duration { return max(a-b, b-a) }
 
-// UsualStep gives the median time between two points, which a lost reading among several does not change; 0 with fewer
-// than two.
+// UsualStep returns the median time between two points, which a lost reading among several does not change; 0 with
+// fewer than two.
 func UsualStep(points []Point) time.Duration {
 	var steps []time.Duration
 	for i := 1; i < len(points); i++ {
@@ -138,11 +139,11 @@ func UsualStep(points []Point) time.Duration {
 	return time.Duration(Median(steps))
 }
 
-// Minus gives a less b, at the times of a, in the rounds of sampling in which both were read: its length says how many
-// these are.
+// Minus returns a minus b, at the times of a, for the rounds of sampling in which both were read: its length is the
+// number of these rounds.
 func Minus(a, b []Point) []Point { return join(a, b, func(x, y float64) float64 { return x - y }) }
 
-// Over gives a divided by b, joined as in [Minus]. Where b is 0 there is nothing.
+// Over returns a divided by b, joined as in [Minus]. It leaves out points where b is 0.
 func Over(a, b []Point) []Point {
 	divisors := slices.DeleteFunc(slices.Clone(b), func(p Point) bool { return p.Value == 0 })
 	return join(a, divisors, func(x, y float64) float64 { return x / y })
@@ -159,8 +160,8 @@ func join(a, b []Point, of func(x, y float64) float64) []Point {
 	return out
 }
 
-// sharedStep gives the shorter of two usual steps: of two series that are read at different paces, the slower one's
-// reading belongs to one round of the faster. A series of one point has no pace.
+// sharedStep returns the shorter of two usual steps: if two series are read at different paces, a reading of the
+// slower one belongs to one round of the faster one. A series of one point has no pace.
 func sharedStep(a, b []Point) time.Duration {
 	x, y := UsualStep(a), UsualStep(b)
 	if x == 0 || y == 0 {
@@ -169,9 +170,9 @@ func sharedStep(a, b []Point) time.Duration {
 	return min(x, y)
 }
 
-// Intervals counts the intervals in which a condition holds for the rate of counters of one metric together, and of
-// how many. An interval with a lost reading is several of the usual length: in one of them at least it held, and the
-// others count as if it had not.
+// Intervals returns in how many intervals a condition holds for the total rate of counters of one metric, and out of
+// how many. An interval with a lost reading stands for several of the usual length: the condition held in at least
+// one of them, and the others count as if it had not.
 func Intervals(holds func(perSecond float64) bool, counters ...[]Point) (n, of int) {
 	var rates [][]Point
 	for _, c := range counters {
@@ -190,12 +191,12 @@ func Intervals(holds func(perSecond float64) bool, counters ...[]Point) (n, of i
 	return n, of
 }
 
-// Number is what has a mean.
+// Number is the constraint for numbers with a mean.
 type Number interface {
 	~int | ~int64 | ~uint32 | ~uint64 | ~float64
 }
 
-// Mean gives the mean of numbers, in their unit; 0 of none.
+// Mean returns the mean of numbers, in their unit; 0 if there are none.
 func Mean[T Number](numbers []T) float64 {
 	if len(numbers) == 0 {
 		return 0
@@ -207,8 +208,8 @@ func Mean[T Number](numbers []T) float64 {
 	return total / float64(len(numbers))
 }
 
-// Median gives the median of numbers in any order, in their unit: the mean of the middle two of an even number, 0 of
-// none.
+// Median returns the median of numbers in any order, in their unit: the mean of the middle two for an even count; 0
+// if there are none.
 func Median[T Number](numbers []T) float64 {
 	if len(numbers) == 0 {
 		return 0

@@ -12,8 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// Once opens a collector on the process pid of this host, and gives a recording of the one sample that it takes after
-// window. What goes wrong fails the test.
+// Once opens a collector on the process pid of this host, and returns a recording of the one sample that it takes
+// after window. Any error fails the test.
 func Once(
 	t *testing.T, open func(context.Context, collect.Env) (collect.Source, error), pid int, window time.Duration,
 ) *recording.Recording {
@@ -34,7 +34,7 @@ func Once(
 	return Sample(t, src)
 }
 
-// Sample gives a recording of one sample, which must not fail.
+// Sample returns a recording of one sample, which must not fail.
 func Sample(t *testing.T, src collect.Source) *recording.Recording {
 	t.Helper()
 	b := recording.NewBuilder()

@@ -1,5 +1,5 @@
-// Package vantage measures round trips to a destination from another place than the host that is diagnosed, and adds
-// them to that host's recording. One host cannot tell where on a path packets wait; several can.
+// Package vantage measures round trips to a destination from a place other than the diagnosed host, and adds them to
+// that host's recording. One host cannot show where on a path packets wait; several can.
 package vantage
 
 import (
@@ -20,30 +20,30 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// Names are the places that the checks tell apart: the host that is diagnosed, an unloaded host behind the same egress,
-// and one outside of it.
+// Names returns the places that the checks distinguish: the diagnosed host, an unloaded host behind the same egress,
+// and a host outside of it.
 func Names() []string {
 	return []string{metric.VantageHere, metric.VantageNeighbour, metric.VantageOutside}
 }
 
-// Bounds of what a destination is asked to bear: a handshake each time.
+// Bounds on the load for a destination: each measurement is a handshake.
 const (
 	MinInterval = 50 * time.Millisecond
 	MaxDuration = time.Hour
-	// timeout is that of a first SYN, after which the kernel sends another (TCP_TIMEOUT_INIT in include/net/tcp.h):
-	// what comes later is no round trip.
+	// timeout is the timeout of a first SYN, after which the kernel sends another (TCP_TIMEOUT_INIT in
+	// include/net/tcp.h): anything longer is not a round trip.
 	timeout = time.Second
 )
 
-// Plan says what to measure.
+// A Plan says what to measure.
 type Plan struct {
 	Name               string         // one of [Names]
-	Destination        netip.AddrPort // somebody listens there
+	Destination        netip.AddrPort // something must listen there
 	Duration, Interval time.Duration
 	Version            string // of perfdoctor, for the recording
 }
 
-// ErrPlan is wrapped by what is wrong with a plan.
+// ErrPlan is wrapped by errors about a plan.
 var ErrPlan = errors.New("cannot ping so")
 
 // Check says what is wrong with the plan.
@@ -65,8 +65,9 @@ func (p Plan) Check() error {
 }
 
 // Ping opens and closes one connection after the other, from the calling thread's network namespace, and records the
-// round trip of each handshake as the kernel measured it (tcpi_rtt): a busy host does not lengthen it. One without an
-// answer within a second is counted. It ends early with ctx; the error is that of a destination that refuses.
+// round trip of each handshake as the kernel measured it (tcpi_rtt): a busy host does not lengthen it. It counts
+// handshakes without an answer within a second. It ends early with ctx, and returns an error if the destination
+// refuses.
 func (p Plan) Ping(ctx context.Context) (*recording.Recording, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func (p Plan) Ping(ctx context.Context) (*recording.Recording, error) {
 	return b.Done(p.meta(began, time.Since(began), sent)), nil
 }
 
-// meta is that of a recording with one collector.
+// meta returns the Meta of a recording with one collector.
 func (p Plan) meta(began time.Time, took time.Duration, sent int) recording.Meta {
 	return recording.Meta{
 		Schema: recording.SchemaVersion, Version: p.Version, Started: began.UTC(), Duration: took.Seconds(),
@@ -112,7 +113,7 @@ func (p Plan) meta(began time.Time, took time.Duration, sent int) recording.Meta
 	}
 }
 
-// roundTrip is that of one handshake. A literal address is dialled by the calling goroutine, on its thread.
+// roundTrip returns the round trip of one handshake. The calling goroutine dials a literal address on its own thread.
 func roundTrip(ctx context.Context, destination string) (time.Duration, error) {
 	d := net.Dialer{Timeout: timeout}
 	conn, err := d.DialContext(ctx, "tcp", destination)
@@ -140,11 +141,11 @@ func handshake(raw syscall.RawConn) (time.Duration, error) {
 	return time.Duration(info.Rtt) * time.Microsecond, nil
 }
 
-// ErrApart is wrapped where recordings were not made at the same time.
+// ErrApart is wrapped if recordings were not made at the same time.
 var ErrApart = errors.New("not recorded at the same time")
 
-// Add gives the recording of a diagnosed host with the round trips that others measured meanwhile. What they measured
-// before and after is left out. The hosts' clocks must agree to about a second.
+// Add returns the recording of a diagnosed host with the round trips that others measured meanwhile. It leaves out
+// what they measured before and after. The hosts' clocks must agree to about a second.
 func Add(rec *recording.Recording, others ...*recording.Recording) (*recording.Recording, error) {
 	for _, other := range others {
 		if !other.Recorded(metric.VantageRTT) && !other.Recorded(metric.VantageUnanswered) {

@@ -15,16 +15,16 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// CPU is where the CPU time of the recording's process went: what the kernel counted, and what samples say of it.
+// CPU says where the CPU time of the recording's process went: what the kernel counted, and what samples show of it.
 type CPU struct {
 	*stacks.Profile
 	Owners Owners
-	Kernel float64 // seconds that the kernel counted, brought to the profile's window; 0 if it was not recorded
-	System float64 // of those, in kernel mode
+	Kernel float64 // seconds that the kernel counted, scaled to the profile's window; 0 if not recorded
+	System float64 // the part of Kernel in kernel mode
 	Window float64 // seconds the profile covers
 }
 
-// CPUOf gives the CPU time of the recording's target, as functions of its scripts where these are what it does; ok is
+// CPUOf returns the CPU time of the recording's target, as functions of its scripts if it mostly runs scripts; ok is
 // false without a CPU profile.
 func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 	if c, ok := ScriptsOf(rec); ok {
@@ -36,16 +36,17 @@ func CPUOf(rec *recording.Recording) (c *CPU, ok bool) {
 	return CodeOf(rec)
 }
 
-// CodeOf is [CPUOf] with the machine code, also of an interpreter. A runtime's own profiler knows more of its frames
-// than the samples of all CPUs, which serve where there is none; these are set against what all processes of the target
-// used, those that came and went included. A profile of a whole host is set against its own samples only: the kernel's
-// counters of single processes do not add up to it. It is made once, and not to be changed.
+// CodeOf is [CPUOf] by machine code, also for an interpreter. A runtime's own profiler knows more about its frames
+// than the samples of all CPUs, which serve if there is no such profile; these samples are set against what all
+// processes of the target used, including those that came and went. A profile of a whole host is set against its own
+// samples only: the kernel's counters of single processes do not add up to it. The result is computed once and must
+// not be changed.
 func CodeOf(rec *recording.Recording) (c *CPU, ok bool) {
 	c = recording.Once(rec, "CPU time of code", func() *CPU { return codeOf(rec) })
 	return c, c != nil
 }
 
-// codeOf is [CodeOf], nil without a profile.
+// codeOf computes [CodeOf]; it returns nil without a profile.
 func codeOf(rec *recording.Recording) *CPU {
 	p, ok := rec.Ranked(stacks.CPU)
 	pids := map[string]bool{strconv.Itoa(rec.Meta.Target.PID): true}
@@ -65,11 +66,11 @@ func codeOf(rec *recording.Recording) *CPU {
 	return c
 }
 
-// mostly is the share of the target's CPU time that its scripts have where they are what it does: half.
+// mostly is the share of its CPU time from which on a target mostly runs scripts: half.
 const mostly = 0.5
 
-// ScriptsOf gives the CPU time of the target's interpreters as functions of their scripts; ok is false without a sample
-// of them.
+// ScriptsOf returns the CPU time of the target's interpreters as functions of their scripts; ok is false without
+// samples of them.
 func ScriptsOf(rec *recording.Recording) (c *CPU, ok bool) {
 	p, ok := rec.Ranked(stacks.Script)
 	if !ok || len(p.Samples) == 0 {
@@ -82,14 +83,14 @@ func ScriptsOf(rec *recording.Recording) (c *CPU, ok bool) {
 	return cpuOf(rec, p, pids), true
 }
 
-// inScripts is the time in functions of scripts. Threads of an interpreter that run none, such as those of libuv, are
-// in its profile without a stack.
+// inScripts returns the time in functions of scripts. Threads of an interpreter that run no script, such as libuv's,
+// are in its profile without a stack.
 func (c *CPU) inScripts() float64 {
 	return seconds(c.Filter(func(s stacks.Sample) bool { return len(s.Stack) > 0 }).Total())
 }
 
-// BusiestOf gives the CPU time of the process that has the most of it in the samples of all CPUs; ok is false without
-// these, and where none is of a process.
+// BusiestOf returns the CPU time of the process with the most samples of all CPUs; ok is false without such samples,
+// and if none belongs to a process.
 func BusiestOf(rec *recording.Recording) (c *CPU, pid int, ok bool) {
 	p, ok := rec.Ranked(stacks.HostCPU)
 	if !ok {
@@ -125,7 +126,7 @@ func cpuOf(rec *recording.Recording, p *stacks.Profile, pids map[string]bool) *C
 	return c
 }
 
-// targetPIDs are the target's processes; none of a whole host.
+// targetPIDs returns the pids of the target's processes; none for a whole host.
 func targetPIDs(rec *recording.Recording) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range rec.Counter(metric.ProcessCPU, "member", "target") {
@@ -134,7 +135,7 @@ func targetPIDs(rec *recording.Recording) map[string]bool {
 	return out
 }
 
-// ofTarget gives the samples of all CPUs that are the target's, all of them of a whole host.
+// ofTarget returns the target's samples of all CPUs; for a whole host all of them.
 func ofTarget(rec *recording.Recording, pids map[string]bool) (p *stacks.Profile, ok bool) {
 	if p, ok = rec.Ranked(stacks.HostCPU); !ok {
 		return nil, false
@@ -145,15 +146,15 @@ func ofTarget(rec *recording.Recording, pids map[string]bool) (p *stacks.Profile
 	return p.Filter(func(s stacks.Sample) bool { return pids[strconv.Itoa(p.ThreadOf(s).ID)] }), true
 }
 
-// The least samples of compiled code that a share of is told, and the shares from which on it is: a tenth of the stacks
-// misleads, a fiftieth does not.
+// The least number of samples of compiled code for which a share is reported, and the shares from which on it is: a
+// tenth of the stacks misleads, a fiftieth does not.
 const (
 	enoughCompiled = 20
 	worthTelling   = 0.1
 )
 
-// Notes say what the samples of all CPUs cannot show of the target: processes that nobody read, callers of code that
-// keeps no frame pointers, and code without symbols; and which count of CPU time is believed.
+// Notes says what the samples of all CPUs cannot show of the target: unread processes, callers of code without frame
+// pointers, and code without symbols. It also says which count of CPU time is believed.
 func Notes(rec *recording.Recording) []string {
 	p, ok := ofTarget(rec, targetPIDs(rec))
 	if !ok {
@@ -186,7 +187,7 @@ func Notes(rec *recording.Recording) []string {
 	return out
 }
 
-// ofPlaced says what would name the functions that are named by their place; nothing where they are few.
+// ofPlaced says what would name the functions known only by address; it says nothing if they are few.
 func ofPlaced(pic stacks.Picture) string {
 	const few = 0.1 // of the frames without a symbol
 	if float64(pic.Placed) < few*float64(pic.Unnamed) {
@@ -195,16 +196,16 @@ func ofPlaced(pic stacks.Picture) string {
 	return "; debug symbols (packages -dbgsym, -debuginfo) would name them"
 }
 
-// Sampled gives the seconds that the samples stand for.
+// Sampled returns the seconds that the samples stand for.
 func (c *CPU) Sampled() float64 { return seconds(c.Profile.Total()) }
 
-// Total gives the seconds that shares are of: the kernel's count, unless the samples hold more, as they can by chance
-// or when the kernel counts by ticks.
+// Total returns the seconds that shares refer to: the kernel's count, unless the samples hold more, as they can by
+// chance or if the kernel counts by ticks.
 func (c *CPU) Total() float64 { return max(c.Kernel, c.Sampled()) }
 
 func seconds(w stacks.Weight) float64 { return float64(w.Value) / 1e9 }
 
-// A Part is a kind of work that CPU time goes into. Each sample is of one part, so that they add up.
+// A Part is a kind of work that CPU time goes into. Each sample belongs to one part, so the parts add up.
 type Part string
 
 // The parts. JVM is the runtime's own machine code apart from collector and compiler; Unsampled is what the kernel
@@ -241,14 +242,14 @@ var (
 	jitThreads = ParsePatterns("C1 Compiler*", "C2 Compiler*", "JVMCI*", "Graal Compiler*", "Sweeper thread*")
 )
 
-// PartTime is the CPU time of one part.
+// A PartTime is the CPU time of one part.
 type PartTime struct {
 	Part    Part
 	Seconds float64
 }
 
-// Parts divides the total among the parts, in the order in which they are shown and without those that took no time.
-// Their sum is [CPU.Total].
+// Parts divides the total among the parts, in the order shown and without parts that took no time. Their sum is
+// [CPU.Total].
 func (c *CPU) Parts() []PartTime {
 	gc, _ := Frames(c.Profile, gcFrames)
 	jit, _ := Frames(c.Profile, jitFrames)
@@ -270,7 +271,7 @@ func (c *CPU) Parts() []PartTime {
 	return out
 }
 
-// Part gives the seconds of one part, such as what the collector's threads used.
+// Part returns the seconds of one part, such as what the collector's threads used.
 func (c *CPU) Part(part Part) float64 {
 	for _, t := range c.Parts() {
 		if t.Part == part {
@@ -293,8 +294,8 @@ func (c *CPU) partOf(s stacks.Sample, gc, jit stacks.Set) Part {
 	return c.partOfLeaf(s)
 }
 
-// partOfLeaf goes by the innermost frame. Stubs that the runtime makes, such as jbyte_disjoint_arraycopy, are of no
-// library: they are their caller's.
+// partOfLeaf goes by the innermost frame. Stubs that the runtime generates, such as jbyte_disjoint_arraycopy, belong
+// to their caller, not to a library.
 func (c *CPU) partOfLeaf(s stacks.Sample) Part {
 	leaf := c.Frames[s.Stack[0]]
 	if !leaf.Managed() && leaf.Kind != stacks.Kernel && leaf.Module == "" {
@@ -329,18 +330,19 @@ func anyText(patterns []Pattern, name string) bool {
 type MethodTime struct {
 	Name string // com.example.Shop.cart
 	Line int    // where most of its time is spent; 0 if unknown
-	// seconds in it and the JDK, libraries and kernel that it calls, up to the next method of the application
+	// Own is the seconds in it and in the JDK, libraries and kernel that it calls, up to the next method of the
+	// application.
 	Own       float64
 	Inclusive float64 // seconds in it and all that it calls
 	Calls     string  // what it spends most of Own in; empty when that is itself
-	// Callers are the functions through which most of Own is reached, the nearest first and at most two: of a managed
-	// program those of the application, else those on the stack.
+	// Callers are the functions through which most of Own is reached, the nearest first and at most two: in a managed
+	// program functions of the application, else those on the stack.
 	Callers []string
 }
 
-// Methods gives the application's methods with the most time of their own, at most n. Times of their own are disjoint.
-// Where nothing is the application's, or the program is machine code, it gives functions, the kernel's too, by the time
-// in each alone.
+// Methods returns the application's methods with the most own time, at most n. Own times are disjoint. If nothing
+// belongs to the application, or the program is machine code, it returns functions, including the kernel's, by the
+// time in each alone.
 func (c *CPU) Methods(n int) []MethodTime {
 	if !slices.ContainsFunc(c.Frames, func(f stacks.Frame) bool {
 		return f.Managed() &&
@@ -373,7 +375,8 @@ func (c *CPU) Methods(n int) []MethodTime {
 	return topMethods(out, n)
 }
 
-// constructorsOfExceptions are where the time of an exception is, and never why: that is in who throws it.
+// constructorsOfExceptions are where the time of an exception is spent, but never why: the reason is the code that
+// throws it.
 var constructorsOfExceptions = ParsePatterns("*Exception.<init>", "*Error.<init>")
 
 // methodSum is what is known of a method while samples are added.
@@ -407,10 +410,10 @@ func (c *CPU) addOwn(sums map[string]*methodSum, s stacks.Sample, t float64) {
 	m.callers[c.callers(s.Stack, at, func(f stacks.Frame) bool { return c.Owners.Of(f) == Application })] += t
 }
 
-// shownCallers is how many callers of a method are told: the nearest, and who calls that.
+// shownCallers is how many callers of a method are shown: the nearest, and its caller.
 const shownCallers = 2
 
-// callers gives the nearest callers of a stack's frame that are wanted, joined by zero bytes, which no name has.
+// callers returns the nearest wanted callers of a stack's frame, joined by zero bytes, which no name contains.
 func (c *CPU) callers(stack []int, at int, wanted func(stacks.Frame) bool) string {
 	var names []string
 	last := c.Frames[stack[at]].Name
@@ -420,10 +423,10 @@ func (c *CPU) callers(stack []int, at int, wanted func(stacks.Frame) bool) strin
 			continue
 		}
 		last = frame.Name
-		if last == stacks.Unnamed { // what is behind it may be anybody
+		if last == stacks.Unnamed { // its callers are unknown
 			break
 		}
-		if stacks.IsUnnamed(last) { // a walk by tables came here: who is behind it called it
+		if stacks.IsUnnamed(last) { // the walk went by unwind tables: the next frame is its caller
 			continue
 		}
 		if names = append(names, ReadableName(stacks.Frame{Name: last})); len(names) == shownCallers {
@@ -433,7 +436,7 @@ func (c *CPU) callers(stack []int, at int, wanted func(stacks.Frame) bool) strin
 	return strings.Join(names, "\x00")
 }
 
-// mostCallers gives the callers with the most time.
+// mostCallers returns the callers with the most time.
 func mostCallers(sums map[string]float64) []string {
 	best := most(sums)
 	if best == "" {
@@ -442,7 +445,7 @@ func mostCallers(sums map[string]float64) []string {
 	return strings.Split(best, "\x00")
 }
 
-// most gives the key with the greatest sum, the lesser of equals.
+// most returns the key with the greatest sum; the least of equals.
 func most[K cmp.Ordered](sums map[K]float64) (best K) {
 	greatest := math.Inf(-1)
 	for k, t := range sums {
@@ -472,7 +475,7 @@ func (c *CPU) functions(n int) []MethodTime {
 	return out
 }
 
-// nameOrFile is the name of a function; of code without a symbol, with the file that it is in.
+// nameOrFile returns the name of a function; for code without a symbol, with the file it is in.
 func nameOrFile(f stacks.Frame) string {
 	if stacks.IsUnnamed(f.Name) && f.Module != "" {
 		return f.Name + " in " + path.Base(f.Module)
@@ -480,7 +483,7 @@ func nameOrFile(f stacks.Frame) string {
 	return f.Name
 }
 
-// addCallers says of functions who calls them.
+// addCallers sets the callers of functions.
 func (c *CPU) addCallers(list []MethodTime) {
 	sums := map[string]map[string]float64{}
 	for _, m := range list {
@@ -499,8 +502,8 @@ func (c *CPU) addCallers(list []MethodTime) {
 	}
 }
 
-// Interval gives the bounds between which the true share lies with a certainty of 95 % when k of n samples show it
-// (Wilson's interval: it stays between 0 and 1 and is good for small counts too).
+// Interval returns the 95 % confidence bounds of a share that k of n samples show (Wilson's interval: it stays
+// between 0 and 1 and is good for small counts too).
 func Interval(k, n int64) (low, high float64) {
 	if n <= 0 {
 		return 0, 1
@@ -512,16 +515,16 @@ func Interval(k, n int64) (low, high float64) {
 	return max(0, middle-half), min(1, middle+half)
 }
 
-// An Attribution is whose time a sample is.
+// An Attribution says whose time a sample is.
 type Attribution struct {
 	Name string
-	// Inlined tells that a compiler at run time made one piece of code of the method and others of the application, and
-	// that the sample is in it. Which of them an instruction there belongs to is known to the compiler only by halves:
-	// the optimised code of a loop can stand under the name of the method that calls it, and under its own after the
-	// next start.
+	// Inlined reports that a JIT compiler merged the method and others of the application into one piece of code, and
+	// that the sample is in it. The compiler only half knows which of them an instruction there belongs to: the
+	// optimised code of a loop can stand under the name of the method that calls it, and under its own after the next
+	// start.
 	Inlined bool
-	// Callers are the application's methods on the stack, from the innermost outwards and each once. The list is made
-	// anew for the next sample: 100,000 stacks of 40 frames would be 100 MiB.
+	// Callers are the application's methods on the stack, from the innermost outwards and each once. The list is
+	// overwritten by the next sample: 100,000 stacks of 40 frames would be 100 MiB.
 	Callers []Caller
 }
 
@@ -531,10 +534,11 @@ type Caller struct {
 	Inlined bool
 }
 
-// Attributed tells each of every sample in turn, and whose time it is: the application's method nearest to what ran,
-// with the JDK, libraries and kernel that it calls, as [CPU.Methods] counts a method's own time; "[GC]" and "[JIT]" for
-// the collector's and the compilers' work; and the innermost function where no caller is the application's. Unlike the
-// times of [CPU.Methods] those of machine code are attributed to callers too, and those of Go's standard library.
+// Attributed calls each for every sample in turn, with whose time it is: the application's method nearest to what
+// ran, with the JDK, libraries and kernel that it calls, as [CPU.Methods] counts a method's own time; "[GC]" and
+// "[JIT]" for the work of the collector and the compilers; and the innermost function if no caller belongs to the
+// application. Unlike [CPU.Methods] it also attributes the time of machine code, and of Go's standard library, to
+// callers.
 func (c *CPU) Attributed(each func(stacks.Sample, Attribution)) {
 	callers := c.callersOf()
 	for i, a := range c.attributions() {
@@ -544,7 +548,7 @@ func (c *CPU) Attributed(each func(stacks.Sample, Attribution)) {
 	}
 }
 
-// attributions gives them without the callers.
+// attributions returns the attributions without the callers.
 func (c *CPU) attributions() []Attribution {
 	gc, _ := Frames(c.Profile, gcFrames)
 	jit, _ := Frames(c.Profile, jitFrames)
@@ -585,8 +589,8 @@ func (c *CPU) attributions() []Attribution {
 	return out
 }
 
-// compiled gives the index of the method whose machine code ran: those before it are inlined into it. It is 0 of all
-// that no compiler at run time made.
+// compiled returns the index of the method whose machine code ran: those before it are inlined into it. It is 0 for
+// code that no JIT compiler made.
 func (c *CPU) compiled(stack []int) int {
 	for i, f := range stack {
 		if c.Frames[f].Kind != stacks.Inlined {
@@ -596,7 +600,7 @@ func (c *CPU) compiled(stack []int) int {
 	return max(len(stack)-1, 0)
 }
 
-// application tells which frames are methods of the application. In a program in Go the standard library's are none.
+// application reports which frames are methods of the application. In a Go program the standard library's are not.
 func (c *CPU) application(goModules map[string]bool) []bool {
 	own := make([]bool, len(c.Frames))
 	for i, f := range c.Frames {
@@ -606,7 +610,7 @@ func (c *CPU) application(goModules map[string]bool) []bool {
 	return own
 }
 
-// callersOf gives a function that lists the callers of a stack whose machine code ran in the method at root.
+// callersOf returns a function that lists the callers of a stack whose machine code ran in the method at root.
 func (c *CPU) callersOf() func(stack []int, root int) []Caller {
 	own := c.application(goModules(c.Profile))
 	number := make([]int, len(c.Frames)) // of the frame's name: frames differ by their lines too

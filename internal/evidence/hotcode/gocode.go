@@ -8,7 +8,7 @@ import (
 )
 
 // goPackages are the first parts of the import paths of Go's standard library (go list std, Go 1.26), and of what the
-// compiler makes: type..eq.T. A module's path begins with the name of a host as a rule.
+// compiler makes: type..eq.T. A module's path usually begins with a host name.
 var goPackages = []string{
 	"archive", "bufio", "bytes", "cmp", "compress", "container", "context", "crypto", "database", "debug", "embed",
 	"encoding", "errors",
@@ -23,8 +23,8 @@ var goPackages = []string{
 // mgcscavenge.go).
 var goCollector = []string{"runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime.bgscavenge"}
 
-// goModules gives the files that are programs in Go: a goroutine's outermost function is runtime.goexit, the
-// scheduler's runtime.mstart.
+// goModules returns the files that are Go programs: a goroutine's outermost function is runtime.goexit, the
+// scheduler's is runtime.mstart.
 func goModules(p *stacks.Profile) map[string]bool {
 	out := map[string]bool{}
 	for _, f := range p.Frames {
@@ -36,8 +36,8 @@ func goModules(p *stacks.Profile) map[string]bool {
 	return out
 }
 
-// goStandard tells functions of Go's standard library, and those of the runtime that are written in assembly and have
-// no package, such as memeqbody.
+// goStandard reports whether a function belongs to Go's standard library. This includes functions of the runtime that
+// are written in assembly and have no package, such as memeqbody.
 func goStandard(f stacks.Frame) bool {
 	if !strings.Contains(f.Name, ".") {
 		return true
@@ -45,8 +45,8 @@ func goStandard(f stacks.Frame) bool {
 	return slices.Contains(goPackages, f.Name[:strings.IndexAny(f.Name, "./:")])
 }
 
-// goLibraries begin the import paths of modules that many programs in Go use. A path that no list knows is taken for
-// the application's: its own module has a path like theirs.
+// goLibraries begin the import paths of modules that many Go programs use. A path in no list counts as the
+// application's: its own module has a path of the same form.
 var goLibraries = []string{
 	"cloud.google.com/", "github.com/aws/", "github.com/Azure/", "github.com/bradfitz/", "github.com/cenkalti/",
 	"github.com/confluentinc/confluent-kafka-go", "github.com/dgraph-io/", "github.com/eclipse/paho",
@@ -69,7 +69,7 @@ var goLibraries = []string{
 	"k8s.io/klog", "modernc.org/", "sigs.k8s.io/",
 }
 
-// ofGo tells whose a function of a program in Go is.
+// ofGo returns the owner of a function of a Go program.
 func ofGo(f stacks.Frame) Owner {
 	switch {
 	case strings.HasPrefix(f.Name, "runtime.") || strings.HasPrefix(f.Name, "internal/runtime/") ||
@@ -81,9 +81,9 @@ func ofGo(f stacks.Frame) Owner {
 	return Application
 }
 
-// goMethod gives the function of a Go program whose time a sample is: the nearest that is not the standard library's,
-// as in a managed runtime the nearest that is not the JDK's. By the innermost function a method that formats and
-// compares would be a dozen of fmt, strconv and memeqbody, which others call too. ok is false where there is none.
+// goMethod returns the function of a Go program whose time a sample is: the nearest outside the standard library, as
+// for Java the nearest outside the JDK. By innermost function, a method that formats and compares would appear as a
+// dozen functions of fmt, strconv and memeqbody, which others call too. ok is false if there is none.
 func goMethod(p *stacks.Profile, modules map[string]bool, stack []int) (name string, ok bool) {
 	inGo := false
 	for _, i := range stack {

@@ -13,29 +13,30 @@ import (
 // A Hot is one function or method that owns much of the CPU time, with all that it calls.
 type Hot struct {
 	Name   string // as a reader knows it: com.example.Shop.cart, sort_rows, fib (/app/fib.py), 0x4f20 of prog
-	Module string // of machine code
+	Module string // for machine code
 	Line   int    // where most of its time is spent; 0 if unknown
-	Owner  Owner  // Application, or whose it is where the application explains little
+	Owner  Owner  // Application, or another owner if the application explains little
 
-	// Inclusive is the time in it and all that it calls; a recursive call counts once. Of a loop it is its own time.
+	// Inclusive is the time in it and all that it calls; a recursive call counts once. For a loop it is its own time.
 	Inclusive stacks.Weight
-	// Own is the part without the further functions of the application that it calls, but with libraries and kernel.
+	// Own is the part of Inclusive without other functions of the application that it calls, but with libraries and
+	// kernel.
 	Own     stacks.Weight
 	Traffic stacks.Weight // the part of Inclusive that goes into answers, sockets, waits and wake-ups
-	// Covered is the time in any function of the application, or of those that stand in for it.
+	// Covered is the time in any function of the application, or in any that stands in for them.
 	Covered stacks.Weight
 
-	Callee       string // the function that it calls for most of its time; empty where that is itself
+	Callee       string // the function that it calls for most of its time; empty if that is itself
 	CalleeModule string
 	CalleeTime   stacks.Weight
-	// Stripped is set where the function has no symbol. Callees are then those with half of its time, the first with
-	// most of it: they tell what it does.
+	// Stripped is set where the function has no symbol. Callees are then the functions with half of its time, the one
+	// with the most first: they show what it does.
 	Stripped  bool
 	Callees   []string
-	Inner     string // the innermost function of a library below it with half of its time; empty where none has
+	Inner     string // the innermost library function below it with half of its time; empty if none has
 	InnerLine int
 	InnerTime stacks.Weight
-	Caller    string // who calls it for most of its time; empty where the stacks do not show it
+	Caller    string // the caller of most of its time; empty if the stacks do not show it
 
 	Places []HotPlace
 }
@@ -46,13 +47,13 @@ type HotPlace struct {
 	At     int
 }
 
-// Hottest gives the innermost function that takes so many seconds with all that it calls: none of those it calls takes
-// as many below it. A function with a thousand callees is found so, which lists of innermost functions do not show. The
-// application's functions come first. Those of libraries and of a runtime stand in where the application's explain less
-// than that; then those of a stripped program, by where they begin; and the C library's where nobody is known who calls
-// it. Never named are the kernel, libraries without symbols, the
-// entry of a thread and the loop of an interpreter; a loop that calls everybody else's work counts by its own time. ok
-// is false where no function takes as many.
+// Hottest returns the innermost function that takes at least so many seconds with all that it calls: none of its
+// callees takes as many below it. This finds a function with a thousand callees, which lists of innermost functions
+// do not show. The application's functions come first. If they explain less than that, functions of libraries and of
+// a runtime stand in; then those of a stripped program, by their start address; then the C library's, if its callers
+// are unknown. It never names the kernel, libraries without symbols, the entry of a thread or the loop of an
+// interpreter; a loop that calls everybody else's work counts by its own time. ok is false if no function takes as
+// many.
 func (c *CPU) Hottest(least float64) (h *Hot, ok bool) {
 	r := c.newRanking()
 	for _, level := range []role{ofApplication, standIn, byAddress, ofSystem} {
@@ -64,14 +65,14 @@ func (c *CPU) Hottest(least float64) (h *Hot, ok bool) {
 			}
 			return h, true
 		}
-		if level == ofApplication && seconds(r.covered) >= least { // by several functions, of which none owns it
+		if level == ofApplication && seconds(r.covered) >= least { // by several functions, but none owns it
 			return nil, false
 		}
 	}
 	return nil, false
 }
 
-// HottestOf is the function of the recording's target that owns half and more of its CPU time; nil where none does.
+// HottestOf returns the function of the recording's target that owns at least half of its CPU time; nil if none does.
 func HottestOf(rec *recording.Recording) *Hot {
 	return recording.Once(rec, "function with half of the CPU time", func() *Hot {
 		c, ok := CPUOf(rec)
@@ -83,7 +84,7 @@ func HottestOf(rec *recording.Recording) *Hot {
 	})
 }
 
-// Share gives the part of the time of the function and all that it calls that samples of the same profile have.
+// Share returns the share of the function's inclusive time that is in samples of the same profile.
 func (h *Hot) Share(samples []stacks.Sample) float64 {
 	within := map[*int]bool{} // samples share their stacks
 	for _, at := range h.Places {
@@ -98,12 +99,12 @@ func (h *Hot) Share(samples []stacks.Sample) float64 {
 	return in / float64(h.Inclusive.Value)
 }
 
-// A ranking sums up the functions of a CPU profile, at one level at a time.
+// A ranking sums up the functions of a CPU profile, one level at a time.
 type ranking struct {
 	*CPU
 	roles []role // of each frame
-	mute  []bool // frames that say nothing about who calls whom
-	steps []bool // frames that are an interpreter's work on the functions of a script
+	mute  []bool // frames that say nothing about callers and callees
+	steps []bool // frames of an interpreter that works on the functions of a script
 	hosts []bool // frames of an interpreter's file
 	group []int  // the function of each frame
 	n     int    // functions
@@ -140,8 +141,8 @@ func (c *CPU) newRanking() *ranking {
 	return r
 }
 
-// lookInside finds where the libraries that the function calls spend its time. The ranking is of what is below the
-// function from then on.
+// lookInside finds where the libraries that the function calls spend its time. From then on the ranking covers what
+// is below the function.
 func (r *ranking) lookInside(h *Hot) {
 	below, inside := *r.Profile, *r.CPU
 	below.Samples = make([]stacks.Sample, len(h.Places))
@@ -181,8 +182,8 @@ func (r *ranking) choose(level role) {
 	}
 }
 
-// nearestOf gives the innermost function of the level, -1 where there is none. The loop of a library that a main
-// function starts, such as asyncio.run, works for others than that.
+// nearestOf returns the innermost function of the level, -1 if there is none. The loop of a library that a main
+// function starts, such as asyncio.run, does not work for that main function.
 func (r *ranking) nearestOf(s stacks.Sample, list []int) int {
 	if len(list) == 0 {
 		return -1
@@ -199,8 +200,8 @@ func (r *ranking) nearestOf(s stacks.Sample, list []int) int {
 	return g
 }
 
-// functions gives the functions of the level on a sample's stack, the outermost first. Inside of another function they
-// are those of the C library where there is no other.
+// functions returns the functions of the level on a sample's stack, the outermost first. Inside another function it
+// falls back to functions of the C library.
 func (r *ranking) functions(s stacks.Sample) (list []int) {
 	list = r.functionsOf(s, r.level)
 	if len(list) == 0 && r.inside {
@@ -209,7 +210,7 @@ func (r *ranking) functions(s stacks.Sample) (list []int) {
 	return list
 }
 
-// functionsOf leaves out what an interpreter's own functions call by way of a script: that is the script's.
+// functionsOf leaves out what an interpreter's own functions call through a script: that belongs to the script.
 func (r *ranking) functionsOf(s stacks.Sample, what role) (list []int) {
 	script := s.Innermost(r.steps)
 	for i := len(s.Stack) - 1; i >= 0; i-- {
@@ -224,7 +225,7 @@ func (r *ranking) functionsOf(s stacks.Sample, what role) (list []int) {
 	return list
 }
 
-// time is what a function counts by.
+// time returns the seconds by which a function is ranked.
 func (r *ranking) time(g int) float64 {
 	if r.isLoop[g] {
 		return seconds(r.nearest[g])
@@ -232,7 +233,7 @@ func (r *ranking) time(g int) float64 {
 	return seconds(r.inclusive[g])
 }
 
-// innermost walks from the function with the most time inwards, as long as one that is called takes enough below it.
+// innermost walks inwards from the function with the most time, as long as a callee takes enough below it.
 func (r *ranking) innermost(least float64) (g int, ok bool) {
 	g = -1
 	for i := range r.n {
@@ -254,8 +255,8 @@ func (r *ranking) innermost(least float64) (g int, ok bool) {
 	}
 }
 
-// below gives the function that takes the most time below another, of those that take enough there; -1 where there is
-// none. A function is below another where its outermost call is inside the other's.
+// below returns the function that takes the most time below another, among those that take enough there; -1 if there
+// is none. A function is below another if its outermost call is inside the other's.
 func (r *ranking) below(g int, least float64, been map[int]bool) (best int) {
 	sums := make([]stacks.Weight, r.n)
 	for _, s := range r.Samples {
@@ -280,7 +281,7 @@ func (r *ranking) below(g int, least float64, been map[int]bool) (best int) {
 	return best
 }
 
-// describe tells what the profile says of a function.
+// describe returns what the profile says about a function.
 func (r *ranking) describe(g int) *Hot {
 	h := &Hot{Covered: r.covered}
 	lines, callees, callers := map[int]float64{}, map[string]float64{}, map[string]float64{}
@@ -290,7 +291,7 @@ func (r *ranking) describe(g int) *Hot {
 		inner, outer := r.calls(s, g)
 		list := r.functions(s)
 		own := inner >= 0 && r.nearestOf(s, list) == g
-		if inner < 0 || r.isLoop[g] && !own { // what a loop calls is not its time
+		if inner < 0 || r.isLoop[g] && !own { // what a loop calls is not its own time
 			continue
 		}
 		f := r.Frames[s.Stack[inner]]
@@ -326,7 +327,8 @@ func (r *ranking) describe(g int) *Hot {
 	return h
 }
 
-// halfOf gives the fewest names with half of a sum, the one with most first; none where all have less.
+// halfOf returns the fewest names that together have half of a sum, the one with the most first; none if all have
+// less.
 func halfOf(sums map[string]float64, whole float64) (out []string) {
 	left, sum := maps.Clone(sums), 0.0
 	delete(left, "")
@@ -341,7 +343,7 @@ func halfOf(sums map[string]float64, whole float64) (out []string) {
 	return out
 }
 
-// calls gives the places of the innermost and the outermost call of a function; -1 where the sample has none.
+// calls returns the indexes of the innermost and the outermost call of a function; -1 if the sample has none.
 func (r *ranking) calls(s stacks.Sample, g int) (inner, outer int) {
 	inner = -1
 	if !slices.Contains(r.functions(s), g) {
@@ -359,7 +361,7 @@ func (r *ranking) calls(s stacks.Sample, g int) (inner, outer int) {
 	return inner, outer
 }
 
-// callee gives the call next to a function that has a name, of those that it makes; the zero frame where none has.
+// callee returns the nearest call of a function that has a name; the zero frame if none has.
 func (r *ranking) callee(calls []int) stacks.Frame {
 	for i := len(calls) - 1; i >= 0; i-- {
 		if !r.mute[calls[i]] {
@@ -369,7 +371,7 @@ func (r *ranking) callee(calls []int) stacks.Frame {
 	return stacks.Frame{}
 }
 
-// caller is the same of those who call it.
+// caller returns the nearest caller that has a name; the zero frame if none has.
 func (r *ranking) caller(calls []int) stacks.Frame {
 	for _, f := range calls {
 		if !r.mute[f] {
@@ -390,19 +392,20 @@ func (r *ranking) ownerOf(f stacks.Frame) Owner {
 	return owner
 }
 
-// Dark is the CPU time, in seconds, of which the samples do not say which function it is.
+// Dark is the CPU time, in seconds, that the samples do not attribute to a function.
 type Dark struct {
 	Unnamed     float64 // no function of the program has a name
 	Interpreted float64 // an interpreter works for functions that the samples do not show
-	Unsampled   float64 // the kernel counted it and no sample is of it
-	// Interpreter is the one that works most of Interpreted, as its file is called: ruby; "" where none does.
+	Unsampled   float64 // the kernel counted it and no sample shows it
+	// Interpreter is the file name of the interpreter with most of Interpreted, such as ruby; "" if there is none.
 	Interpreter string
 }
 
-// Total gives the sum.
+// Total returns the sum.
 func (d Dark) Total() float64 { return d.Unnamed + d.Interpreted + d.Unsampled }
 
-// Dark gives what the samples do not name. What the kernel does for a thread that has no stack of its own is not in it.
+// Dark returns the time that the samples do not name. It leaves out what the kernel does for a thread without a stack
+// of its own.
 func (c *CPU) Dark() Dark {
 	roles := c.roles()
 	interpreters := c.Set(OfInterpreter)
@@ -424,10 +427,10 @@ func (c *CPU) Dark() Dark {
 	return Dark{seconds(unnamed), seconds(interpreted), max(0, c.Total()-c.Sampled()), most(of)}
 }
 
-// Cut is the CPU time, in seconds, of samples that have a name for the innermost function of the program and do not
-// reach the one that began the thread: a caller is in no file, as where a walk ended, or the outermost has no name. No
-// function is seen with all that it calls then. One in between without a name, as a static one of a stripped program,
-// hides nothing of the others.
+// Cut returns the CPU time, in seconds, of samples that name the innermost function of the program but do not reach
+// the thread's first function: a caller is in no file, as where a walk ended, or the outermost has no name. No
+// function is then seen with all that it calls. A function in between without a name, such as a static one of a
+// stripped program, hides nothing of the others.
 func (c *CPU) Cut() float64 {
 	user := c.Set(func(f stacks.Frame) bool { return f.Kind != stacks.Kernel })
 	nowhere := c.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Unknown })
@@ -446,9 +449,9 @@ func (c *CPU) Cut() float64 {
 	return seconds(cut)
 }
 
-// ReadableName gives the name of a frame as its author knows it: of scripts the runtime's file of names and
-// script-profile give it with a mark before it, and the place of the source behind it. A function without a symbol is
-// called by where it begins, 0x4f20 of prog.
+// ReadableName returns the name of a frame as its author knows it. For scripts, the runtime's perf map and
+// script-profile put a mark before the name and the place in the source behind it. A function without a symbol is
+// named by its start address, 0x4f20 of prog.
 func ReadableName(f stacks.Frame) string {
 	if begin, ok := stacks.Place(f.Name); ok && f.Module != "" {
 		return begin + " of " + f.Module
@@ -472,14 +475,14 @@ func ReadableName(f stacks.Frame) string {
 	return f.Name
 }
 
-// cutFile takes the function and the file out of the name that [ReadableName] gives one of a script.
+// cutFile splits the name that [ReadableName] returns for a function of a script into function and file.
 func cutFile(name string) (function, file string, ok bool) {
 	function, file, ok = strings.Cut(name, " (")
 	file, ends := strings.CutSuffix(file, ")")
 	return function, file, ok && ends && function != ""
 }
 
-// Function leaves the file out of a name that [ReadableName] gives, where that is known already.
+// Function removes the file from a name that [ReadableName] returned, for use where the file is known already.
 func Function(name string) string {
 	if function, _, ok := cutFile(name); ok {
 		return function
@@ -487,8 +490,8 @@ func Function(name string) string {
 	return name
 }
 
-// At names a place in the source: cart (/app/shop.py:7) of a script, com.example.Shop.cart:7 otherwise. A line of 0 is
-// not known.
+// At names a place in the source: cart (/app/shop.py:7) in a script, com.example.Shop.cart:7 otherwise. A line of 0
+// is unknown.
 func At(name string, line int) string {
 	if line == 0 {
 		return name

@@ -8,28 +8,28 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// namedLocks are functions that wait for a lock whose futex does not tell that it is one: in Ruby each thread waits
-// at a condition variable of its own (thread_sync.c and thread_pthread.c), parking_lot of Rust parks it, and Rust's
-// own RwLock counts in the futex who waits (library/std/src/sys/sync/rwlock/futex.rs).
+// namedLocks are functions that wait for a lock whose futex does not look like a lock: in Ruby each thread waits on a
+// condition variable of its own (thread_sync.c and thread_pthread.c), Rust's parking_lot parks the thread, and Rust's
+// own RwLock counts its waiters in the futex (library/std/src/sys/sync/rwlock/futex.rs).
 var namedLocks = []string{
 	"rb_mutex_lock", "rb_mutex_synchronize",
 	"parking_lot::raw_mutex::RawMutex::lock_slow", "parking_lot::raw_rwlock::RawRwLock::lock_",
 	"std::sys::sync::rwlock::futex::RwLock::read_contended", "std::sys::sync::rwlock::futex::RwLock::write_contended",
 }
 
-// parkers are called by these to wait.
+// parkers are the functions that namedLocks call to wait.
 var parkers = []string{"rb_native_", "parking_lot_core::"}
 
-// A NamedLock is where threads wait for a lock that is told by the function that they wait in.
+// A NamedLock is a place where threads wait for a lock that is recognised by the function they wait in.
 type NamedLock struct {
 	Function string
-	At       string            // the first function of the program that called it, else the same
-	Threads  map[string]string // that waited there at all: their names, by thread id
+	At       string            // the first function of the program that called it, else Function
+	Threads  map[string]string // those that ever waited there: their names, by thread id
 	Count    int64             // samples
 	Value    int64             // nanoseconds, of all threads
 }
 
-// NamedLocks gives those of a profile of waits, by where they are called, the longest waits first.
+// NamedLocks returns the named locks of a profile of waits, by their callers, the longest waits first.
 func NamedLocks(p *stacks.Profile) []*NamedLock {
 	by := map[[2]string]*NamedLock{}
 	for _, s := range p.Samples {
@@ -57,8 +57,8 @@ func NamedLocks(p *stacks.Profile) []*NamedLock {
 	return out
 }
 
-// lockOf gives the lock that a stack waits for, "" if it waits for something else: a condition variable is waited for
-// with the lock's functions further out.
+// lockOf returns the lock that a stack waits for, "" if it waits for something else: a wait for a condition variable
+// has the lock's functions further out.
 func lockOf(p *stacks.Profile, stack []int) (function, at string) {
 	for i, index := range stack {
 		f := p.Frames[index]

@@ -9,8 +9,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// offCPUWaits tells what a thread waits for by the class of a sample in an off-CPU profile: its first word is the value
-// of the label "for" of metric.ThreadWaitTime, or for "other" the system call.
+// offCPUWaits maps the class of a sample in an off-CPU profile to what its thread waits for. The key is the first
+// word of the class: the value of the label "for" of metric.ThreadWaitTime, or for "other" the system call.
 var offCPUWaits = map[string]Wait{
 	"answer": ForNetwork, "connect": ForNetwork, "room": ForNetwork, "mutex": ForLock, "file": ForFile,
 	"fsync": ForFile, "fdatasync": ForFile, "msync": ForFile, "syncfs": ForFile, "sync": ForFile,
@@ -19,8 +19,8 @@ var offCPUWaits = map[string]Wait{
 	"getdents64": ForFile, "openat": ForFile, "open": ForFile, "stat": ForFile, "newfstatat": ForFile, "": ForFile,
 }
 
-// OffCPUWait tells what the threads of an off-CPU sample of this class wait for. Idle are those that wait for work: for
-// a connection or a request of a client, an event, a time, a child, or a futex that is no lock.
+// OffCPUWait returns what the threads of an off-CPU sample of this class wait for. Threads are idle if they wait for
+// work: for a connection or a request of a client, an event, a time, a child, or a futex that is not a lock.
 func OffCPUWait(class string) Wait {
 	word, _, _ := strings.Cut(class, " ")
 	if w, ok := offCPUWaits[word]; ok {
@@ -35,23 +35,23 @@ func WaitsForPeer(class, peer string) bool {
 	return OffCPUWait(class) == ForNetwork && strings.HasSuffix(class, " "+peer)
 }
 
-// Blocked is how long threads wait in the kernel for one thing at one place of a program.
+// A Blocked is how long threads wait in the kernel for one thing at one place of a program.
 type Blocked struct {
 	For     Wait
 	On      string   // a destination, the address of a lock, or empty
 	Path    []string // the program's functions, the innermost first
-	Threads float64  // that wait so at any moment, on average
-	Wakers  []Waker  // of a lock: who ended most waits
+	Threads float64  // that wait here at any moment, on average
+	Wakers  []Waker  // for a lock: who ended most waits
 }
 
 // A Waker ends waits for a lock.
 type Waker struct {
 	Thread string // its name and id
-	At     string // where it does: the program's functions, the innermost first
+	At     string // where it ends them: the program's functions, the innermost first
 	Share  float64
 }
 
-// BlockedTimes gives what threads with work wait for by the off-CPU profile, at most n, the most first.
+// BlockedTimes returns what threads with work wait for according to the off-CPU profile, at most n, the most first.
 func BlockedTimes(rec *recording.Recording, n int) []Blocked {
 	p, ok := rec.Ranked(stacks.OffCPU)
 	if !ok || p.Duration <= 0 {
@@ -84,7 +84,7 @@ func BlockedTimes(rec *recording.Recording, n int) []Blocked {
 
 const shownWakers = 2
 
-// WakersOf gives the places from which waits for a futex were ended, the most first, with the thread that did so most
+// WakersOf returns the places that ended waits for a futex, the most first, each with the thread that did so most
 // often.
 func WakersOf(rec *recording.Recording, on string, n int) []Waker {
 	total := 0.0
@@ -117,11 +117,11 @@ func WakersOf(rec *recording.Recording, on string, n int) []Waker {
 	return out[:min(len(out), n)]
 }
 
-// pathFrames bounds what is shown of a stack: the callers further out are the program's loop.
+// pathFrames bounds the frames shown of a stack: callers further out are the program's loop.
 const pathFrames = 5
 
 // NativePath names the program's own functions of a native stack, the innermost first, without the kernel, the C
-// library and what Go's runtime does for a system call. It is empty when nothing of the program is known.
+// library and what Go's runtime does for a system call. It is empty if nothing of the program is known.
 func NativePath(p *stacks.Profile, stack []int) []string {
 	var names []string
 	for _, i := range stack {
@@ -134,7 +134,7 @@ func NativePath(p *stacks.Profile, stack []int) []string {
 	return trimPath(names)
 }
 
-// PlaceOf is the function of a path that is worth naming: the first that is not part of a lock itself.
+// PlaceOf returns the function of a path that is worth naming: the first that is not part of a lock itself.
 func PlaceOf(path []string) string {
 	for _, f := range path {
 		lower := strings.ToLower(f)
@@ -148,7 +148,7 @@ func PlaceOf(path []string) string {
 	return path[0]
 }
 
-// trimPath takes off what calls the kernel for the program.
+// trimPath removes the functions that call the kernel for the program.
 func trimPath(names []string) []string {
 	at := slices.IndexFunc(names, func(n string) bool { return !machinery(n, systemFunctions) })
 	if at < 0 {
@@ -165,7 +165,7 @@ func trimPath(names []string) []string {
 	return out
 }
 
-// shortFunction leaves the path of a Go function's package out: lab.(*pool).run of example.com/lab.(*pool).run.
+// shortFunction drops the path of a Go function's package: lab.(*pool).run for example.com/lab.(*pool).run.
 func shortFunction(name string) string {
 	head, rest, generic := strings.Cut(name, "[")
 	head = head[strings.LastIndex(head, "/")+1:]

@@ -1,7 +1,7 @@
-// Package hotcode tells which code a profile finds hot, and whose it is: the application's, a library's, the JDK's, the
-// runtime's or the kernel's. Checks and the report read profiles through it, so that they name the same method.
+// Package hotcode finds the hot code in a profile, and its owner: the application, a library, the JDK, the runtime or
+// the kernel. Checks and the report read profiles through it, so they name the same method.
 //
-// Whose code a frame is, is found by leaving out what is known to be of the JDK and of libraries, never by a configured
+// The owner of a frame is found by excluding code known to belong to the JDK and to libraries, never by a configured
 // filter alone: in one of the studied cases a filter set to the own packages hid the culprit, a lock in the JDK.
 package hotcode
 
@@ -13,13 +13,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// An Owner is whose code a frame is.
+// An Owner says whose code a frame is.
 type Owner uint8
 
 // The owners.
 const (
 	Application Owner = iota + 1
-	Library           // of somebody else, run by a managed runtime; of Go also its standard library
+	Library           // somebody else's, run by a managed runtime; for Go also its standard library
 	JDK               //
 	Machine           // machine code of a runtime or of a shared library
 	Kernel            //
@@ -29,20 +29,20 @@ var ownerNames = map[Owner]string{
 	Application: "application", Library: "library", JDK: "JDK", Machine: "native code", Kernel: "kernel",
 }
 
-// String gives the owner's name as it stands in reports.
+// String returns the owner's name as reports show it.
 func (o Owner) String() string { return ownerNames[o] }
 
-// jdkPrefixes begin the names of classes that come with a JDK, and of the standard interfaces.
+// jdkPrefixes are the name prefixes of classes that come with a JDK, and of the standard interfaces.
 var jdkPrefixes = []string{
 	"java.", "javax.", "jakarta.", "jdk.", "sun.", "com.sun.", "netscape.", "org.ietf.jgss.", "org.w3c.dom.",
 	"org.xml.sax.",
 	"com.oracle.svm.", "org.graalvm.",
 }
 
-// OfJDK tells classes, or their methods, that come with a JDK, and the standard interfaces.
+// OfJDK reports whether a class or method comes with a JDK or belongs to the standard interfaces.
 func OfJDK(name string) bool { return hasPrefix(name, jdkPrefixes) }
 
-// libraryPrefixes begin the names of classes of well-known libraries, frameworks, servers, drivers and agents.
+// libraryPrefixes are the name prefixes of classes of well-known libraries, frameworks, servers, drivers and agents.
 var libraryPrefixes = []string{
 	// Frameworks and servers.
 	"org.springframework.", "org.apache.", "org.eclipse.", "org.jboss.", "org.wildfly.", "org.xnio.", "io.undertow.",
@@ -53,7 +53,7 @@ var libraryPrefixes = []string{
 	"dagger.",
 	"org.aopalliance.", "org.aspectj.", "org.codehaus.", "feign.", "com.netflix.", "org.mortbay.", "com.caucho.",
 	"org.quartz.",
-	// .NET: what comes with it, and what it makes itself to call machine code.
+	// .NET: what comes with it, and what it generates to call machine code.
 	"System.", "Microsoft.", "Interop+", "Internal.", "dynamicClass.", "Npgsql.", "MySql.", "Newtonsoft.", "Dapper.",
 	"StackExchange.", "Serilog.", "NLog.", "log4net.", "Autofac.", "Grpc.", "Polly.", "RabbitMQ.", "Confluent.",
 	// Asynchronous and network code.
@@ -94,12 +94,12 @@ var libraryPrefixes = []string{
 	"org.junit.", "junit.", "org.mockito.", "org.testng.", "org.gradle.", "com.intellij.",
 }
 
-// shadedParts are in the names of packages into which builds move a library, so that nobody else's version of it comes
-// in the way (relocation of the Maven Shade plugin, and of Gradle's Shadow): io.grpc.netty.shaded.io.netty.
+// shadedParts occur in the names of packages into which builds move a library, so that no other version of it
+// conflicts (relocation of the Maven Shade plugin, and of Gradle's Shadow): io.grpc.netty.shaded.io.netty.
 var shadedParts = []string{".shaded.", ".shade.", ".shadow.", ".repackaged.", ".relocated.", ".thirdparty."}
 
-// unshaded gives the name that a method has in the library itself, and whether it was moved. Some builds add a part of
-// their own behind: org.apache.flink.shaded.netty4.io.netty.
+// unshaded returns the name that a method has in the library itself, and whether it was moved. Some builds add
+// another part: org.apache.flink.shaded.netty4.io.netty.
 func unshaded(f stacks.Frame) (name string, moved bool) {
 	if !f.Managed() {
 		return f.Name, false
@@ -119,21 +119,22 @@ func unshaded(f stacks.Frame) (name string, moved bool) {
 	return f.Name, false
 }
 
-// syntheticParts are in the names of classes and methods that a compiler or framework made around somebody's code:
-// naming them tells a reader nothing.
+// syntheticParts occur in the names of classes and methods that a compiler or framework generated around somebody's
+// code: such names say nothing to a reader.
 var syntheticParts = []string{
 	"$$Lambda", "$$FastClass", "$$Enhancer", "$$SpringCGLIB", "$$Proxy", "$HibernateProxy$", ".access$",
 	"_$$_javassist", "$ByteBuddy$",
 }
 
-// Owners tells whose code the frames of one process are.
+// Owners finds the owners of the frames of one process.
 type Owners struct {
 	main string
-	inGo map[string]bool // files that are programs in Go
+	inGo map[string]bool // files that are Go programs
 }
 
-// OwnersOf prepares for the process of a recording: the package of its main class is the application's whatever the
-// list of libraries says, since a server of org.apache is an application where it is what runs.
+// OwnersOf returns the Owners for the process of a recording. The package of its main class belongs to the
+// application whatever the list of libraries says: a server of org.apache is an application if it is the program that
+// runs.
 func OwnersOf(rec *recording.Recording) Owners {
 	class := mainOfCommand(rec.Meta.Target.Cmdline)
 	for _, e := range []stacks.Event{stacks.Wall, stacks.CPU} {
@@ -150,13 +151,13 @@ func OwnersOf(rec *recording.Recording) Owners {
 	return o
 }
 
-// valueOptions are the options of java whose value is the next word (man java).
+// valueOptions are the java options that take the next word as their value (man java).
 var valueOptions = []string{
 	"-cp", "-classpath", "--class-path", "-p", "--module-path", "--upgrade-module-path", "--add-modules", "--add-opens",
 	"--add-exports", "--add-reads", "--limit-modules", "--patch-module", "--source", "--enable-native-access",
 }
 
-// mainOfCommand gives the main class that a command line of java names; a jar names none.
+// mainOfCommand returns the main class that a java command line names; with -jar it names none.
 func mainOfCommand(args []string) string {
 	for i := 1; i < len(args); i++ {
 		switch a := args[i]; {
@@ -179,7 +180,7 @@ func mainOfCommand(args []string) string {
 	return ""
 }
 
-// mainOfProfile gives the class whose main method is the outermost Java frame of the main thread.
+// mainOfProfile returns the class whose main method is the outermost Java frame of the main thread.
 func mainOfProfile(p *stacks.Profile) string {
 	for _, s := range p.Samples {
 		if s.Thread < 0 || p.Threads[s.Thread].Name != "main" {
@@ -197,16 +198,16 @@ func mainOfProfile(p *stacks.Profile) string {
 	return ""
 }
 
-// serverPrefixes are libraries of one project that is a program, too: where its class is the main one, all of it is the
-// application, whichever package of the project the class is in.
+// serverPrefixes are libraries of one project that is also a program: if the main class belongs to it, the whole
+// project is the application, whichever of its packages the class is in.
 var serverPrefixes = []string{
 	"org.h2.", "org.hsqldb.", "org.elasticsearch.", "org.opensearch.", "org.neo4j.", "org.infinispan.",
 	"com.hazelcast.",
 }
 
-// packageOf gives the first two parts of a class's package with a dot at the end: modules of one company lie side by
-// side. Of a package that is a library's elsewhere it takes three: org.apache.kafka. must not make all of org.apache.
-// the application.
+// packageOf returns the first two parts of a class's package with a dot at the end: modules of one company lie side
+// by side. It takes three parts of a package that is a library elsewhere: org.apache.kafka. must not make all of
+// org.apache. part of the application.
 func packageOf(class string) string {
 	parts := strings.Split(class, ".")
 	if parts = parts[:len(parts)-1]; len(parts) == 0 || OfJDK(class) || launcher(class) {
@@ -229,7 +230,7 @@ var launchers = []string{
 
 func launcher(class string) bool { return hasPrefix(class, launchers) }
 
-// Of tells whose code a frame is.
+// Of returns the owner of a frame.
 func (o Owners) Of(f stacks.Frame) Owner {
 	switch {
 	case f.Kind == stacks.Kernel:
@@ -262,8 +263,8 @@ func (o Owners) ofManaged(f stacks.Frame) Owner {
 	return Application
 }
 
-// ofMachine tells a program's own machine code from shared libraries (lib*.so*, ld.so, the vDSO), from Go's runtime,
-// which is in the program's file, and from code without a symbol.
+// ofMachine distinguishes a program's own machine code from shared libraries (lib*.so*, ld.so, the vDSO), from Go's
+// runtime, which is in the program's file, and from code without a symbol.
 func ofMachine(f stacks.Frame) Owner {
 	if f.Kind == stacks.Unknown || f.Module == "" || strings.Contains(f.Module, ".so") ||
 		strings.HasPrefix(f.Module, "[") ||
@@ -273,23 +274,23 @@ func ofMachine(f stacks.Frame) Owner {
 	return Application
 }
 
-// inMain tells whether a frame is in the package of the main class.
+// inMain reports whether a frame is in the package of the main class.
 func (o Owners) inMain(f stacks.Frame) bool { return o.main != "" && strings.HasPrefix(f.Name, o.main) }
 
 // A Place is the frame of a stack that a reader can do something about.
 type Place struct {
-	At      int   // index into the stack: below from when it is called by the bottleneck, and not its caller
-	Through int   // a frame of an unknown package nearer the bottleneck, when the place is in the main class's; else -1
-	Owner   Owner // Application, else whose it is where none of the stack is the application's
+	At      int   // index into the stack: below from if the bottleneck calls it instead of being called by it
+	Through int   // a frame of an unknown package nearer the bottleneck, if the place is the main class's; else -1
+	Owner   Owner // Application, or another owner if none of the stack belongs to the application
 }
 
 // Nearest finds the application's frame nearest the bottleneck, which is at index from: outwards, callers come next.
-// Skipped frames are never named, such as constructors of exceptions. Where no caller is the application's it gives the
-// nearest of its frames inwards (a finalizer, a callback), else the nearest library frame, else the JDK's, else the
-// frame itself.
+// It never names frames that match skip, such as constructors of exceptions. If no caller belongs to the application,
+// it returns the nearest application frame inwards (a finalizer, a callback), else the nearest library frame, else
+// the nearest JDK frame, else the frame itself.
 //
-// A package that no list knows is taken for the application's. If the main class's package is known and further out,
-// that is named, and the unknown frame with it: it may be a library nobody has heard of.
+// A package in no list counts as the application's. If the main class's package is known and further out, Nearest
+// names that and the unknown frame with it: it may be an unlisted library.
 func (o Owners) Nearest(p *stacks.Profile, stack []int, from int, skip []Pattern) Place {
 	place := Place{At: from, Through: -1, Owner: o.Of(p.Frames[stack[from]])}
 	found := false
@@ -318,7 +319,7 @@ func (o Owners) Nearest(p *stacks.Profile, stack []int, from int, skip []Pattern
 	return place
 }
 
-// inwards finds the application's frame that the bottleneck calls, next to it, and else gives what was found outwards.
+// inwards returns the nearest application frame that the bottleneck calls, or else what was found outwards.
 func (o Owners) inwards(p *stacks.Profile, stack []int, from int, skip []Pattern, place Place) Place {
 	for i := from - 1; i >= 0; i-- {
 		if f := p.Frames[stack[i]]; o.Of(f) == Application && !unnamed(f, skip) {
@@ -328,8 +329,8 @@ func (o Owners) inwards(p *stacks.Profile, stack []int, from int, skip []Pattern
 	return place
 }
 
-// Synthetic tells classes and methods that a compiler or framework made around somebody's code, such as lambdas and
-// proxies.
+// Synthetic reports whether a compiler or framework generated the class or method around somebody's code, such as
+// lambdas and proxies.
 func Synthetic(f stacks.Frame) bool {
 	return hasPart(f.Name, syntheticParts)
 }

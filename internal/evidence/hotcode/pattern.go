@@ -13,7 +13,7 @@ type Pattern struct {
 	ofModule     bool
 }
 
-// ParsePattern reads a pattern; every text is one.
+// ParsePattern parses a pattern; every text is valid.
 func ParsePattern(text string) Pattern {
 	if module, name, ok := strings.Cut(text, "!"); ok {
 		return Pattern{module: parseGlob(module), name: parseGlob(name), ofModule: true}
@@ -21,7 +21,7 @@ func ParsePattern(text string) Pattern {
 	return Pattern{name: parseGlob(text)}
 }
 
-// ParsePatterns reads each text as [ParsePattern] does.
+// ParsePatterns parses each text as [ParsePattern] does.
 func ParsePatterns(texts ...string) []Pattern {
 	out := make([]Pattern, len(texts))
 	for i, t := range texts {
@@ -30,11 +30,11 @@ func ParsePatterns(texts ...string) []Pattern {
 	return out
 }
 
-// Frame reports whether the pattern matches a frame. Parameters of a C++ function are no part of its name: some
-// profilers write them. The parenthesis of a Go method's receiver, behind a dot, is, and that of a namespace of C++
-// without a name, behind a colon.
+// Frame reports whether the pattern matches a frame. Parameters of a C++ function, which some profilers write, are
+// not part of its name. The parenthesis of a Go method's receiver, behind a dot, is part of it, as is the one of an
+// anonymous C++ namespace, behind a colon.
 func (p Pattern) Frame(f stacks.Frame) bool {
-	if !strings.HasPrefix(f.Name, p.name[0]) { // most are no match by that: a profile is asked for 2,000 patterns
+	if !strings.HasPrefix(f.Name, p.name[0]) { // this rules out most: a profile is matched with 2,000 patterns
 		return false
 	}
 	if p.ofModule && !p.module.match(f.Module) {
@@ -81,9 +81,9 @@ func (g glob) match(s string) bool {
 	return strings.HasSuffix(s, g[len(g)-1])
 }
 
-// Frames gives the frames of a profile that any of the patterns matches, and whether there is one. Frames are few and
-// samples many, so names are compared once. A library that another one has moved into a package of its own matches as
-// it would where it comes from.
+// Frames returns the frames of a profile that any of the patterns matches, and whether there are any. Frames are few
+// and samples many, so names are compared once. A library that another one moved into its own package matches by its
+// original name.
 func Frames(p *stacks.Profile, patterns []Pattern) (set stacks.Set, some bool) {
 	set = p.Set(func(f stacks.Frame) bool {
 		f.Name, _ = unshaded(f)

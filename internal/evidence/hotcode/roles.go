@@ -8,13 +8,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// A role is what a frame can be named for.
+// A role says whether a frame can be named, and at which level.
 type role uint8
 
-// The roles. A frame of none is never named.
+// The roles. A frame of ofNobody is never named.
 const (
 	ofNobody      role = iota
-	ofSystem           // the C library and allocators: their callers' time, where these are known
+	ofSystem           // the C library and allocators: their callers' time, if these are known
 	byAddress          // the program's own, without a symbol: the file was stripped
 	standIn            // a library, a JDK, an interpreter's own functions
 	ofApplication      //
@@ -28,7 +28,7 @@ func setOf(roles []role, of role) stacks.Set {
 	return set
 }
 
-// roles gives the role of each frame.
+// roles returns the role of each frame.
 func (c *CPU) roles() []role {
 	modules := goModules(c.Profile)
 	out := make([]role, len(c.Frames))
@@ -59,8 +59,9 @@ func (c *CPU) roleOf(f stacks.Frame, inGo bool) role {
 	return c.roleOfMachine(f)
 }
 
-// roleOfStripped knows the program's own functions by where they begin. Of a library without symbols nobody could tell
-// which one it is that a program has loaded, and a runtime's own are no work of the program.
+// roleOfStripped identifies the program's own functions by their start address. It leaves out libraries without
+// symbols, because nobody could tell which one a program has loaded, and a runtime's own functions, which are not the
+// program's work.
 func (c *CPU) roleOfStripped(f stacks.Frame, inGo bool) role {
 	_, placed := stacks.Place(f.Name)
 	if !placed || inGo || interpreterFile.MatchString(f.Module) || c.Owners.Of(f) != Application {
@@ -69,8 +70,8 @@ func (c *CPU) roleOfStripped(f stacks.Frame, inGo bool) role {
 	return byAddress
 }
 
-// roleInGo keeps Go's runtime out: it collects, schedules and allocates for its callers. So does what all system calls
-// go through: who makes one is a name.
+// roleInGo leaves out Go's runtime: it collects, schedules and allocates for its callers. It also leaves out the
+// functions that all system calls go through: their callers are worth naming.
 func roleInGo(f stacks.Frame) role {
 	switch {
 	case strings.HasPrefix(f.Name, "runtime.") || strings.HasPrefix(f.Name, "internal/runtime/") ||
@@ -98,12 +99,12 @@ func (c *CPU) roleOfMachine(f stacks.Frame) role {
 	return ofNobody
 }
 
-// supportModules begin the names of libraries that compilers and allocators bring.
+// supportModules are the name prefixes of libraries that come with compilers and allocators.
 var supportModules = []string{
 	"libm.so", "libm-", "libstdc++", "libgcc_s", "libjemalloc", "libtcmalloc", "libmimalloc",
 }
 
-// nativeLibraries begin the names of functions of standard libraries that are compiled into a program.
+// nativeLibraries are the name prefixes of standard library functions that are compiled into a program.
 var nativeLibraries = []string{
 	"std::", "core::", "alloc::", "hashbrown::", "__gnu_cxx::", "boost::", "tokio::", "operator new", "operator delete",
 }
@@ -112,13 +113,13 @@ var nativeLibraries = []string{
 var interpreterFile = regexp.MustCompile(
 	`^(lib)?(python|nodejs|node|ruby|perl|php|php-fpm|php-cgi|lua|luajit|deno|bun|beam\.smp)[-0-9.]*(\.so[0-9.]*)?$`)
 
-// nameless tells frames without a symbol.
+// nameless reports whether a frame has no symbol.
 func nameless(f stacks.Frame) bool {
 	return f.Name == "" || f.Kind == stacks.Unknown || f.Name == stacks.ThreadStart ||
 		stacks.IsUnnamed(f.Name) || strings.HasPrefix(f.Name, "0x")
 }
 
-// entryFrames begin a thread, and never work.
+// entryFrames begin a thread, and never do work.
 var entryFrames = ParsePatterns(
 	"_start", "__libc_start*", "libc_start*", "start_thread", "__clone*", "clone", "clone3", "thread_start",
 	"thread_native_entry", "java_start", "JavaThread::*", "Thread::call_run", "call_stub", "StubRoutines*",
@@ -129,7 +130,7 @@ var entryFrames = ParsePatterns(
 
 func isEntry(f stacks.Frame) bool { return anyFrame(entryFrames, f) }
 
-// interpreterFrames run functions of another language, and say nothing about which: CPython (Python/ceval.c,
+// interpreterFrames run functions of another language, without showing which: CPython (Python/ceval.c,
 // Objects/call.c, Modules/main.c), V8 and Node, Ruby (vm_exec.c), Perl (run.c), PHP (Zend/zend_vm_execute.h).
 var interpreterFrames = ParsePatterns(
 	"_PyEval_*", "PyEval_*", "_PyFunction_Vectorcall*", "*_vectorcall*", "*Vectorcall*", "_PyObject_Call*",
@@ -158,11 +159,11 @@ func isInterpreter(f stacks.Frame) bool {
 		strings.HasPrefix(f.Name, "Builtins_") && !v8Library.MatchString(f.Name))
 }
 
-// OfInterpreter tells the functions in an interpreter's file, machine code all of them.
+// OfInterpreter reports whether a frame is machine code in an interpreter's file.
 func OfInterpreter(f stacks.Frame) bool { return !f.Managed() && interpreterFile.MatchString(f.Module) }
 
-// loopFrames call what others have to do: mains, event loops, executors, servers. What they take themselves is theirs,
-// what they call is not.
+// loopFrames call other code's work: mains, event loops, executors, servers. The time in themselves is theirs, the
+// time in what they call is not.
 var loopFrames = slices.Concat(ParsePatterns(
 	"main", "*.main", "*::main", "*_main", "*Main", "run", "*.run", "*::run", "*.call", "loop", "*_loop", "*.loop",
 	"*Loop", "*main_loop*", "*MainLoop*", "*mainLoop*", "*event_loop*", "*EventLoop*", "*eventLoop*", "*ServeHTTP*",
@@ -223,8 +224,8 @@ func anyFrame(patterns []Pattern, f stacks.Frame) bool {
 	return slices.ContainsFunc(patterns, func(p Pattern) bool { return p.Frame(f) })
 }
 
-// scriptMarks begin the names that V8 writes into a file for perf (src/logging/log.cc), and those that
-// script-profile gives functions of PHP and Ruby.
+// scriptMarks are the prefixes of names that V8 writes into its perf map (src/logging/log.cc), and that
+// script-profile gives to functions of PHP and Ruby.
 var scriptMarks = []string{"JS:", "LazyCompile:", "Function:", "Script:", "Eval:", "PHP:", "RUBY:"}
 
 func cutScript(name string) (rest string, ok bool) {
@@ -236,14 +237,14 @@ func cutScript(name string) (rest string, ok bool) {
 	return name, false
 }
 
-// IsScript tells functions of Python, JavaScript, PHP and Ruby.
+// IsScript reports whether a frame is a function of Python, JavaScript, PHP or Ruby.
 func IsScript(f stacks.Frame) bool {
 	_, ok := cutScript(f.Name)
 	return f.Module == "" && (ok || strings.HasPrefix(f.Name, "py::"))
 }
 
-// packagePaths are in the names of scripts that are installed beside the application, libraryPaths in those that come
-// with the runtime.
+// packagePaths occur in the names of scripts installed beside the application, libraryPaths in the names of scripts
+// that come with the runtime.
 var (
 	packagePaths = []string{
 		"site-packages/", "dist-packages/", "/node_modules/", "/vendor/", "/usr/share/php/", "/gems/",
@@ -254,22 +255,21 @@ var (
 	}
 )
 
-// OfPackage tells scripts of an installed package from those of the application and of the runtime.
+// OfPackage reports whether a frame is a script of an installed package, not of the application or the runtime.
 func OfPackage(f stacks.Frame) bool { return IsScript(f) && hasPart(f.Name, packagePaths) }
 
 func hasPart(name string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// ofRuntime end the names that script-profile gives functions of the runtimes' own: map and slice, in_array and usleep.
+// ofRuntime are the suffixes of names that script-profile gives to the runtimes' own functions: map and slice,
+// in_array and usleep.
 var ofRuntime = []string{" node:v8", " php:core", " ruby:core"}
 
-// entryPoint matches the scripts by which packages of Python and Ruby are started, such as bin/uvicorn: pip and gem
-// write them.
+// entryPoint matches the scripts that start Python and Ruby packages, such as bin/uvicorn: pip and gem write them.
 var entryPoint = regexp.MustCompile(`^(?:py::<module>:|RUBY:<(?:main|top \(required\))> ).*/bin/[^/.]+$`)
 
-// relativeFile ends the names of scripts that were called by a relative path: config.ru of a web server of Ruby, app.py
-// of uWSGI.
+// relativeFile matches scripts that were called by a relative path: config.ru of a Ruby web server, app.py of uWSGI.
 var relativeFile = regexp.MustCompile(`^(?:RUBY:.*\.(?:rb|ru)|py::.*\.py)$`)
 
 func builtin(name string) bool {

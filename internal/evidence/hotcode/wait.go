@@ -16,67 +16,68 @@ const (
 	ForPool    Wait = "a pooled object" // a connection, a client, a permit of a Semaphore
 	ForPermit  Wait = "a rate limiter"
 	ForQueue   Wait = "room in a queue"
-	ForItem    Wait = "an item of a queue" // of a thread that serves a request; others at a queue are idle
+	ForItem    Wait = "an item of a queue" // for a thread that serves a request; others at a queue are idle
 	ForNetwork Wait = "the network"
-	ForName    Wait = "a name server" // of goroutines: a thread's is known by the port that it asks
-	ForGC      Wait = "the collector" // of garbage, of goroutines that are to help it
+	ForName    Wait = "a name server" // for goroutines: a thread's is known by the port that it asks
+	ForGC      Wait = "the collector" // garbage collector, for goroutines that have to assist it
 	ForLock    Wait = "a lock"
 	ForFuture  Wait = "another thread's result"
 	ForThreads Wait = "other threads to get there" // at a latch, a barrier, a join
 	ForChild   Wait = "a child process"
 	ForFile    Wait = "a file"
 	ForSleep   Wait = "a sleep"
-	ForWakeUp  Wait = "a wake-up"     // parked or in Object.wait, for what no row knows
-	ForNative  Wait = "native code"   // asleep in a call of machine code that no row knows
-	ForCall    Wait = "a system call" // of a goroutine, in one that no row knows
+	ForWakeUp  Wait = "a wake-up"     // parked or in Object.wait, for something in no row
+	ForNative  Wait = "native code"   // asleep in a native call in no row
+	ForCall    Wait = "a system call" // for a goroutine, in a call in no row
 )
 
-// A waitRow are calls in which threads wait for one thing.
+// A waitRow lists calls in which threads wait for one thing.
 type waitRow struct {
 	wait  Wait
 	calls []Pattern
 }
 
-// A waitTable has what is known of the functions in which threads of one language wait.
+// A waitTable lists the known functions in which threads of one language wait.
 type waitTable struct {
-	// calls say what is waited for. What they park with says nothing, and is in no row.
+	// calls say what is waited for. The functions they park in say nothing, and are in no row.
 	calls []waitRow
-	// callers are calls whose name says more than that of the call in them: a lease of a pool takes from a queue, a
-	// rate limiter sleeps, and so does a worker that has no work. They count where no code of the application is
+	// callers are calls whose name says more than the name of the call they make: a lease of a pool takes from a
+	// queue, a rate limiter sleeps, and so does a worker without work. They count if no code of the application is
 	// between them and the call.
 	callers []waitRow
-	// acquires are how a thread waits for a lock that is nobody's but the program's own.
+	// acquires are calls in which a thread waits for a lock of the program's own.
 	acquires []Pattern
-	// parks are how a thread waits at all, for stacks whose state the profiler did not tell.
+	// parks are calls in which any thread waits, for stacks whose state the profiler did not record.
 	parks []Pattern
 	// loops are the run loops of event loops.
 	loops []Pattern
-	// turns are pools whose threads take turns at a loop, so that none of them is its own.
+	// turns are pools whose threads take turns at a loop, so that no thread owns it.
 	turns []Pattern
-	// requests are of servers that have a request in hand. None of them is in the stack of a thread without one.
+	// requests are calls of servers that have a request in hand. None of them is in the stack of a thread without a
+	// request.
 	requests []Pattern
-	// tasks are of executors that have a task in hand; a worker that waits for one has them, too.
+	// tasks are calls of executors that have a task in hand; a worker that waits for a task has them, too.
 	tasks []Pattern
 	// mains are the methods that a program begins with.
 	mains []Pattern
 	// workers are the loops of a queue's workers, which have a task in hand or wait for one.
 	workers []Pattern
-	// opens are calls of a client that make a connection ready for use, with its handshakes and the login, or end one.
+	// opens are calls of a client that set up a connection, with its handshakes and the login, or end one.
 	opens []Pattern
 }
 
-// Waits tells of samples of one wall-clock profile what their threads wait for.
+// Waits finds what the threads of samples of one wall-clock profile wait for.
 type Waits struct {
 	p              *stacks.Profile
 	event          stacks.Event
-	calls, callers []Wait     // by frame; empty for one that is in no row
-	own            stacks.Set // code of the application: what calls it says nothing of the wait
-	program        stacks.Set // what is Java or Go: all else are threads of the runtime itself, or its insides
+	calls, callers []Wait     // by frame; empty for a frame in no row
+	own            stacks.Set // code of the application: its callers say nothing about the wait
+	program        stacks.Set // Java or Go code: all else is threads of the runtime itself, or its internals
 
 	mains, acquires, parks, loops, turns, requests, tasks, workers, opens stacks.Set
 }
 
-// WaitsOf prepares for a profile of a process whose code is told apart by owners.
+// WaitsOf returns the Waits for a profile of a process, with the owners of its code.
 func WaitsOf(p *stacks.Profile, owners Owners) *Waits {
 	table := &javaWaits
 	switch p.Event {
@@ -102,7 +103,7 @@ func WaitsOf(p *stacks.Profile, owners Owners) *Waits {
 	return w
 }
 
-// waitOfFrames gives the wait of each frame of a profile: that of the first row that has it.
+// waitOfFrames returns the wait of each frame of a profile: the wait of the first row that matches it.
 func waitOfFrames(p *stacks.Profile, rows []waitRow) []Wait {
 	out := make([]Wait, len(p.Frames))
 	for _, row := range rows {
@@ -116,10 +117,10 @@ func waitOfFrames(p *stacks.Profile, rows []waitRow) []Wait {
 	return out
 }
 
-// Of tells what the thread of a sample waits for, and the place in its stack of the call that says so, 0 when none
-// does. The innermost calls decide, up to the first that is the application's: what called that one, such as the
-// executor at the bottom of each worker's stack, waits for nothing. A thread that runs is not waiting, whatever its
-// frames are called: one that parses what it reads has read() in its stack all the time.
+// Of returns what the thread of a sample waits for, and the index in its stack of the call that says so, 0 if none
+// does. The innermost calls decide, up to the first of the application: the callers of that one, such as the executor
+// at the bottom of each worker's stack, wait for nothing. A running thread is not waiting, whatever its frames are
+// called: a thread that parses what it reads has read() in its stack all the time.
 func (w *Waits) Of(s stacks.Sample) (wait Wait, at int) {
 	wait, at, end := w.named(s)
 	if wait != NotWaiting && w.hasNoWork(s, wait, end) {
@@ -131,7 +132,8 @@ func (w *Waits) Of(s stacks.Sample) (wait Wait, at int) {
 	return wait, at
 }
 
-// Blocked is Of for those who know better whether there is work: what a thread without any waits for.
+// Blocked is Of for callers that know better whether a thread has work: it also returns what a thread without work
+// waits for.
 func (w *Waits) Blocked(s stacks.Sample) (wait Wait, at int) {
 	if wait, at, _ = w.named(s); !w.stands(s, wait) {
 		return NotWaiting, 0
@@ -139,8 +141,8 @@ func (w *Waits) Blocked(s stacks.Sample) (wait Wait, at int) {
 	return wait, at
 }
 
-// named gives what a thread waits for by its calls, and the place of the innermost that is the application's: the
-// length of the stack if none is.
+// named returns what a thread waits for by its calls, and the index of the application's innermost call, or the
+// length of the stack if there is none.
 func (w *Waits) named(s stacks.Sample) (wait Wait, at, end int) {
 	if s.State == stacks.Running {
 		return NotWaiting, 0, 0
@@ -154,7 +156,7 @@ func (w *Waits) named(s stacks.Sample) (wait Wait, at, end int) {
 	return wait, at, end
 }
 
-// called gives what the innermost calls up to end wait for by their names, nothing where no row knows one.
+// called returns what the innermost calls up to end wait for by their names, or nothing if no row has any of them.
 func (w *Waits) called(s stacks.Sample, end int) (wait Wait, at int) {
 	for i, f := range s.Stack[:end] {
 		if wait == "" && w.calls[f] != "" {
@@ -164,7 +166,7 @@ func (w *Waits) called(s stacks.Sample, end int) (wait Wait, at int) {
 			if wait != "" && !w.yields(wait, caller, f) {
 				return wait, at
 			}
-			if wait, at = caller, i; caller != ForWakeUp { // who waits for a condition is called by who says for which
+			if wait, at = caller, i; caller != ForWakeUp { // the caller of a wait for a condition says for which one
 				return wait, at
 			}
 		}
@@ -172,7 +174,8 @@ func (w *Waits) called(s stacks.Sample, end int) (wait Wait, at int) {
 	return wait, at
 }
 
-// yields tells the calls whose callers may say more. Who waits for a lock, a file or an answer does so, whoever calls.
+// yields reports whether the caller of a call may say more about the wait. A wait for a lock, a file or an answer
+// does not depend on the caller.
 func (w *Waits) yields(call, caller Wait, frame int) bool {
 	switch call {
 	case ForItem, ForSleep, ForFuture, ForThreads, ForPool, ForWakeUp, ForQueue:
@@ -180,13 +183,13 @@ func (w *Waits) yields(call, caller Wait, frame int) bool {
 	case ForNetwork: // accept polls a socket, too
 		// A thread of Ruby that sleeps or waits for another one polls for signals meanwhile (thread_pthread.c).
 		return caller == Idle || builtin(w.p.Frames[frame].Name)
-	case ForLock: // of a script the kernel knows a futex: a lock is what is left of it
+	case ForLock: // for a script the kernel knows only a futex; what no other row explains is a lock
 		return w.event == stacks.ScriptWall
 	}
 	return false
 }
 
-// parked gives what a thread waits for whose calls no row knows.
+// parked returns what a thread waits for if its calls are in no row.
 func (w *Waits) parked(s stacks.Sample, end int) (wait Wait, at int) {
 	inner := stacks.Sample{Stack: s.Stack[:end]}
 	if i := inner.Outermost(w.acquires); i >= 0 {
@@ -198,7 +201,7 @@ func (w *Waits) parked(s stacks.Sample, end int) (wait Wait, at int) {
 	switch {
 	case !w.Program(s):
 		return Idle, 0 // threads of the runtime itself
-	case w.event == stacks.Coroutine: // by whom it is woken no row knows
+	case w.event == stacks.Coroutine: // no row says who wakes it
 		return ForWakeUp, 0
 	case s.State == stacks.Sleeping && w.event != stacks.Wall:
 		return ForCall, 0
@@ -208,8 +211,8 @@ func (w *Waits) parked(s stacks.Sample, end int) (wait Wait, at int) {
 	return NotWaiting, 0
 }
 
-// hasNoWork tells threads that wait for work to come, or for the end of the others: a consumer at its queue, a
-// library's housekeeper without any code of the application, a main method that has started the rest. One with a
+// hasNoWork reports whether a thread waits for work, or for the end of the others: a consumer at its queue, a
+// library's housekeeper without any code of the application, a main method that has started the rest. A thread with a
 // request in hand has work.
 func (w *Waits) hasNoWork(s stacks.Sample, wait Wait, end int) bool {
 	if request, _ := w.Serves(s); request {
@@ -219,11 +222,11 @@ func (w *Waits) hasNoWork(s stacks.Sample, wait Wait, end int) bool {
 	case ForItem:
 		return true
 	case ForNetwork:
-		// A connection that a program has wrapped is read by its own code, which a server calls for the next request.
+		// If a program wraps connections, its own code reads them, and a server calls that code for the next request.
 		return w.event != stacks.Wall &&
 			slices.ContainsFunc(s.Stack, func(f int) bool { return w.callers[f] == Idle })
 	case ForWakeUp:
-		return w.event != stacks.Wall || end == len(s.Stack) || w.isMain(s) // a select is how to wait for work
+		return w.event != stacks.Wall || end == len(s.Stack) || w.isMain(s) // a select waits for work
 	case ForThreads:
 		return end == len(s.Stack) || w.isMain(s)
 	case ForSleep:
@@ -232,7 +235,7 @@ func (w *Waits) hasNoWork(s stacks.Sample, wait Wait, end int) bool {
 	return false
 }
 
-// isMain tells the threads that a main method began.
+// isMain reports whether a main method began the thread.
 func (w *Waits) isMain(s stacks.Sample) bool {
 	for i := len(s.Stack) - 1; i >= 0; i-- {
 		if f := s.Stack[i]; w.program[f] {
@@ -242,29 +245,30 @@ func (w *Waits) isMain(s stacks.Sample) bool {
 	return false
 }
 
-// Serves tells whether a thread has a request of a server in hand, or else is a worker of an executor. An event loop
-// serves requests.
+// Serves reports whether a thread has a request of a server in hand, and whether it is a worker of an executor. An
+// event loop serves requests.
 func (w *Waits) Serves(s stacks.Sample) (request, task bool) {
 	return s.Innermost(w.requests) >= 0 || w.Loops(s), s.Innermost(w.tasks) >= 0
 }
 
-// Works tells whether a thread is a worker of a queue, with a task or without.
+// Works reports whether a thread is a worker of a queue, with or without a task.
 func (w *Waits) Works(s stacks.Sample) bool { return s.Innermost(w.workers) >= 0 }
 
-// Opens tells whether a thread makes a connection ready for use, or ends one.
+// Opens reports whether a thread sets up a connection, or ends one.
 func (w *Waits) Opens(s stacks.Sample) bool { return s.Innermost(w.opens) >= 0 }
 
-// Loops tells whether a thread is in the run loop of an event loop, and no other takes its turn.
+// Loops reports whether a thread is in the run loop of an event loop and does not take turns with others.
 func (w *Waits) Loops(s stacks.Sample) bool {
 	return s.Innermost(w.loops) >= 0 && s.Innermost(w.turns) < 0
 }
 
-// TakesTurn tells whether a thread is in a loop that others of its pool run in turn with it.
+// TakesTurn reports whether a thread is in a loop that it runs in turn with others of its pool.
 func (w *Waits) TakesTurn(s stacks.Sample) bool {
 	return s.Innermost(w.loops) >= 0 && s.Innermost(w.turns) >= 0
 }
 
-// stands keeps an unknown state from being taken for a wait: a queue's or pool's frames are there while it works, too.
+// stands reports whether a thread really waits, so that an unknown state does not count as a wait: the frames of a
+// queue or pool are on the stack while it works, too.
 func (w *Waits) stands(s stacks.Sample, wait Wait) bool {
 	if s.State == stacks.Sleeping || wait == Idle || wait == ForSleep {
 		return true
@@ -272,21 +276,21 @@ func (w *Waits) stands(s stacks.Sample, wait Wait) bool {
 	return s.Innermost(w.parks) >= 0 || len(s.Stack) > 0 && !w.p.Frames[s.Stack[0]].Managed()
 }
 
-// Program tells whether the program's own code is in a stack, or only the runtime's.
+// Program reports whether a stack contains the program's own code, not only the runtime's.
 func (w *Waits) Program(s stacks.Sample) bool {
 	return s.Innermost(w.program) >= 0
 }
 
-// WaitTime is how long threads wait for one thing at one place of the code.
+// A WaitTime is how long threads wait for one thing at one place of the code.
 type WaitTime struct {
 	For     Wait
 	Method  string  // the application's method nearest to the wait, else a library's
 	Line    int     //
-	In      string  // the native method of the JDK that they stand in, such as java.lang.Thread.start0; else empty
-	Threads float64 // that wait so at any moment, on average
+	In      string  // the native JDK method that they stand in, such as java.lang.Thread.start0; else empty
+	Threads float64 // that wait here at any moment, on average
 }
 
-// nativeMethod names the JDK's method in whose machine code a thread waits.
+// nativeMethod returns the native JDK method that a thread waits in.
 func nativeMethod(p *stacks.Profile, owners Owners, s stacks.Sample, wait Wait) string {
 	if wait != ForNative {
 		return ""
@@ -302,7 +306,7 @@ func nativeMethod(p *stacks.Profile, owners Owners, s stacks.Sample, wait Wait) 
 	return ""
 }
 
-// WaitTimes gives what threads with work wait for and where, at most n, the most first. Idle threads and those that run
+// WaitTimes returns what threads with work wait for and where, at most n, the most first. Idle and running threads
 // are left out.
 func WaitTimes(p *stacks.Profile, owners Owners, n int) []WaitTime {
 	type site struct {

@@ -1,7 +1,7 @@
 package hotcode
 
-// Threads of .NET wait in functions of its runtime, up to .NET 5, and in methods. Their profile has no futex, which
-// says nothing of them.
+// .NET threads wait in functions of the runtime, up to .NET 5, and in methods. Their profile leaves out the futex,
+// which says nothing about them.
 var (
 	dotNetCalls = []waitRow{
 		{ForLock, ParsePatterns(
@@ -36,14 +36,14 @@ var (
 		)},
 		{ForChild, ParsePatterns("System.Diagnostics.Process.WaitForExit*")},
 	}
-	// dotNetParks are how they wait for what the rows do not know.
+	// dotNetParks are calls in which they wait for something in no row.
 	dotNetParks = ParsePatterns(
 		"CorUnix::CPalSynchronizationManager::BlockThread", "SyncBlock::Wait", "System.Threading.Monitor.Wait*",
 		"System.Threading.WaitHandle.*", "System.Threading.ManualResetEventSlim.Wait*",
 	)
 )
 
-// dotNetRequests are methods of servers of .NET that have a request in hand.
+// dotNetRequests are methods of .NET servers that have a request in hand.
 var dotNetRequests = ParsePatterns(
 	"Microsoft.AspNetCore.*Middleware.Invoke*", "Microsoft.AspNetCore.Mvc.*", "Microsoft.AspNetCore.Routing.*",
 	"Microsoft.AspNetCore.*.ProcessRequest*", "System.ServiceModel.Dispatcher.*",

@@ -1,6 +1,6 @@
 package hotcode
 
-// goWaits are the functions in which goroutines wait: those of Go 1.21 to 1.26, and of libraries that many use.
+// goWaits are the functions in which goroutines wait, of Go 1.21 to 1.26 and of widely used libraries.
 var goWaits = waitTable{
 	calls: []waitRow{
 		{ForLock, ParsePatterns(

@@ -1,6 +1,6 @@
 package hotcode
 
-// javaWaits are the functions in which threads of Java wait: those of the JDK, and of libraries that many use.
+// javaWaits are the functions in which Java threads wait, of the JDK and of widely used libraries.
 var javaWaits = waitTable{
 	calls: []waitRow{
 		{ForPool, ParsePatterns(
@@ -128,9 +128,9 @@ var javaWaits = waitTable{
 		"io.netty.channel.kqueue.KQueueEventLoop.run",
 		"io.netty.channel.SingleThreadIoEventLoop.run", "org.xnio.nio.WorkerThread.run",
 		"org.glassfish.grizzly.nio.SelectorRunner.run",
-		"sun.nio.ch.SelectorImpl.*elect", // of no library: who selects is a loop
+		"sun.nio.ch.SelectorImpl.*elect", // of no library: any thread that selects is a loop
 	),
-	// Whoever of Jetty's threads is free selects next, and one that works stops nobody (AdaptiveExecutionStrategy).
+	// Any free thread of Jetty selects next, and a working one blocks nobody (AdaptiveExecutionStrategy).
 	turns: ParsePatterns("org.eclipse.jetty.util.thread.QueuedThreadPool*"),
 	requests: ParsePatterns(
 		"javax.servlet.*", "jakarta.servlet.*", "org.apache.coyote.*", "org.apache.catalina.core.*Valve.invoke",

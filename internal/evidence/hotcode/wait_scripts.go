@@ -2,9 +2,9 @@ package hotcode
 
 import "slices"
 
-// scriptWaits are the system calls in which threads of Python, Ruby and .NET and scripts of PHP wait, and the functions
-// of their libraries, and of others that many use, which say what for. A wait in futex(2) that none of them leads to is
-// for a lock of the program's own. Before Python 3.11 a method's class is not known.
+// scriptWaits are the system calls in which threads of Python, Ruby and .NET and PHP scripts wait, and the functions
+// of their own and of widely used libraries that say what for. A wait in futex(2) that none of them leads to is for a
+// lock of the program's own. Before Python 3.11 a method's class is not known.
 var scriptWaits = waitTable{
 	calls: slices.Concat(dotNetCalls, []waitRow{
 		{ForLock, ParsePatterns("futex")},
@@ -53,7 +53,7 @@ var scriptWaits = waitTable{
 			"RUBY:pop */connection_pool/timed_stack.rb", "RUBY:*poll */connection_pool/queue.rb",
 			"RUBY:*acquire* */sequel/connection_pool/*",
 		)},
-		// Async functions of Node.js, by what they are called: it has no lock or pool of its own.
+		// Async functions of Node.js, by their names: it has no lock or pool of its own.
 		{ForLock, ParsePatterns(
 			"JS:acquire *", "JS:acquireLock *", "JS:lock *", "JS:withLock *", "JS:waitForLock *", "JS:runExclusive *",
 			"JS:* */node_modules/async-mutex/*", "JS:* */node_modules/async-lock/*",
@@ -105,7 +105,7 @@ var scriptWaits = waitTable{
 		"py::*:*starlette/routing.py", "py::do_GET:*", "py::*.do_GET:*", "py::do_POST:*", "py::*.do_POST:*",
 		"py::*finish_request:*socketserver.py", "py::*handle_request:*gunicorn/workers/*",
 		"py::*respond:*cheroot/server.py", "py::*service:*waitress/*",
-		// functions of starlette and FastAPI that are not async, and those that Django runs for async views
+		// synchronous functions of starlette and FastAPI, and those that Django runs for async views
 		"py::WorkerThread.run:*anyio/_backends/*", "py::*thread_handler:*asgiref/sync.py",
 		"RUBY:handle_request */puma/request.rb", "RUBY:service */webrick/httpserver.rb",
 		"RUBY:process_client */unicorn/http_server.rb", "RUBY:* */action_controller/*", "RUBY:call! */sinatra/base.rb",
@@ -116,7 +116,7 @@ var scriptWaits = waitTable{
 		"py::*process_message:*dramatiq/worker.py", "py::*execute:*huey/api.py", "py::*run_job:*apscheduler/*",
 		"PHP:Illuminate\\Queue\\Worker::process *", "PHP:Symfony\\*\\Worker::handleMessage *",
 		"RUBY:execute_job */sidekiq/processor.rb",
-		// an executor's, of a server whose requests share a connection
+		// tasks of an executor, in a server with a shared connection for requests
 		"py::_unary_response_in_pool:*/grpc/_server.py", "py::_stream_response_in_pool:*/grpc/_server.py",
 	),
 	workers: ParsePatterns(

@@ -19,7 +19,7 @@ type curve struct {
 // sumOf adds counters up. A series that begins later than the others counts from its first reading.
 func sumOf(series []recording.CounterSeries) curve { return cumulated(risesSince(series, math.Inf(1))) }
 
-// firstOf is when series begin, in seconds: that of the first; infinity of none.
+// firstOf returns when the first of the series begins, in seconds; infinity without series.
 func firstOf(series []recording.CounterSeries) float64 {
 	first := math.Inf(1)
 	for _, s := range series {
@@ -28,7 +28,8 @@ func firstOf(series []recording.CounterSeries) float64 {
 	return first
 }
 
-// risesSince gives what counters rose by at each reading, where all that begin after a time began at zero.
+// risesSince returns what counters rose by at each reading. Series that begin after the time zero began at a value of
+// zero.
 func risesSince(series []recording.CounterSeries, zero float64) map[float64]float64 {
 	rises := map[float64]float64{}
 	for _, s := range series {
@@ -47,7 +48,7 @@ func risesSince(series []recording.CounterSeries, zero float64) map[float64]floa
 	return rises
 }
 
-// rise is the increase between two readings; a fall is a reset, and a new start from zero.
+// rise returns the increase between two readings; a fall is a reset, and a new start from zero.
 func rise(from, to float64) float64 {
 	if to < from {
 		return to
@@ -69,7 +70,7 @@ func cumulated(rises map[float64]float64) curve {
 	return c
 }
 
-// value gives the sum at a time within the curve.
+// value returns the sum at a time within the curve.
 func (c curve) value(at float64) float64 {
 	i := sort.SearchFloat64s(c.at, at)
 	switch {
@@ -89,7 +90,7 @@ func (c curve) total() float64 {
 	return c.sum[len(c.sum)-1]
 }
 
-// perSecondTotal is the rate over all of the curve; 0 if it has no length.
+// perSecondTotal returns the rate over all of the curve; 0 if it has no length.
 func (c curve) perSecondTotal() float64 {
 	if len(c.at) < 2 {
 		return 0
@@ -97,9 +98,9 @@ func (c curve) perSecondTotal() float64 {
 	return c.total() / (c.at[len(c.at)-1] - c.at[0])
 }
 
-// per gives the intervals of one curve against another: what both rose by between readings of the first. Collectors
-// sample side by side, a few milliseconds apart, so the second is read between its own readings. A piece at the end
-// that is shorter than half an interval is left out: its ratio is luck.
+// per returns the intervals of one curve against another: what both rose by between readings of the first. Collectors
+// sample side by side, a few milliseconds apart, so the second is interpolated between its own readings. A piece at
+// the end that is shorter than half an interval is left out: its ratio is luck.
 func (c curve) per(base curve) []Interval {
 	if len(c.at) < 2 || len(base.at) < 2 {
 		return nil
@@ -117,7 +118,7 @@ func (c curve) per(base curve) []Interval {
 	return out
 }
 
-// perSecond gives the intervals of a curve against time.
+// perSecond returns the intervals of a curve against time.
 func (c curve) perSecond() []Interval {
 	var out []Interval
 	for i := 1; i < len(c.at); i++ {
@@ -126,7 +127,7 @@ func (c curve) perSecond() []Interval {
 	return out
 }
 
-// Readings gives a gauge's values over time, those of several series at one time added up.
+// Readings returns a gauge's values over time. Values of several series at the same time are added up.
 func Readings(series []recording.GaugeSeries) []Interval {
 	values := map[float64]float64{}
 	for _, s := range series {
@@ -146,10 +147,10 @@ func Readings(series []recording.GaugeSeries) []Interval {
 	return out
 }
 
-// counters gives the curve of a metric's series with these labels.
+// counters returns the curve of a metric's series with these labels.
 func counters(rec *recording.Recording, c *metric.Counter, match ...string) curve {
 	return sumOf(rec.Counter(c, match...))
 }
 
-// Rate gives the intervals of what counters rose by together, per second.
+// Rate returns the intervals of the total increase of counters, per second.
 func Rate(series []recording.CounterSeries) []Interval { return sumOf(series).perSecond() }

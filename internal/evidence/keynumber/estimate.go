@@ -7,13 +7,12 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// An Interval is what one interval between two samples holds: a number of events, and how many there could have been or
-// what they are set against, such as seconds. A gauge's reading has a base of one.
+// An Interval is what happened between two samples: a number of events, and what they are divided by, such as seconds
+// or how many there could have been. A gauge's reading has a base of one.
 type Interval struct{ Num, Base float64 }
 
-// An Estimate is a mean over the window with the bounds between which it lies with a certainty of 95 %, as far as the
-// differences between the samples of this window tell. What differs between one run of a program and the next is not in
-// it.
+// An Estimate is a mean over the window with its 95 % confidence bounds, as far as the differences between the
+// samples of this window show them. It does not include what differs between one run of a program and the next.
 type Estimate struct {
 	Mean    float64 `json:"mean"`
 	Low     float64 `json:"low"`
@@ -28,20 +27,20 @@ func (e *Estimate) finite() bool {
 	return !math.IsNaN(sum) && !math.IsInf(sum, 0)
 }
 
-// Bounds of what is believed of samples. Under fewer than leastSamples intervals their scatter is unknown. Neighbouring
-// intervals of one second resemble each other, so that ten of them tell less than ten independent ones would: the
-// correlation is estimated, and no estimate from a short window is taken to be better or worse than these.
+// Bounds of what samples can show. With fewer than leastSamples intervals their scatter is unknown. Neighbouring
+// intervals of one second resemble each other, so ten of them say less than ten independent ones would: the
+// correlation is estimated, and an estimate from a short window is kept within these bounds.
 const (
 	leastSamples     = 4
 	leastCorrelation = 0.0
-	// where there are too few to estimate it: the median over the numbers of the pairs in docs/decisions/0012
+	// if there are too few to estimate it: the median over the numbers of the pairs in docs/decisions/0012
 	assumedCorrelation = 0.3
 	mostCorrelation    = 0.8
 )
 
-// Mean gives the ratio of the sums, its bounds, and ok false where there are too few intervals. The error is that of a
-// ratio of means (W. G. Cochran, Sampling Techniques, 3rd ed., 6.4), made larger by what neighbouring intervals have in
-// common ((1+r)/(1−r) for a first-order autoregression).
+// Mean returns the ratio of the sums and its bounds; ok is false if there are too few intervals. The error is the one
+// of a ratio of means (W. G. Cochran, Sampling Techniques, 3rd ed., 6.4), made larger by what neighbouring intervals
+// have in common ((1+r)/(1−r) for a first-order autoregression).
 func Mean(list []Interval) (e Estimate, ok bool) {
 	n := float64(len(list))
 	sum := Interval{}
@@ -69,15 +68,15 @@ func Mean(list []Interval) (e Estimate, ok bool) {
 	return e, true
 }
 
-// StudentQuantile gives the value below which the share p of Student's distribution lies, for p from 0.5 on (Abramowitz
-// and Stegun, 26.7.1; why it is not the one of gonum's distuv is in docs/decisions/0061).
+// StudentQuantile returns the value below which the share p of Student's distribution lies, for p from 0.5 on
+// (Abramowitz and Stegun, 26.7.1; why it is not the one of gonum's distuv is in docs/decisions/0061).
 func StudentQuantile(p, df float64) float64 {
 	x := mathext.InvRegIncBeta(df/2, 0.5, 2*(1-p))
 	return math.Sqrt(df * (1 - x) / x)
 }
 
-// correlation estimates that of neighbours, with the correction for its bias in short series (F. H. C. Marriott and J.
-// A. Pope, Biometrika 41, 1954).
+// correlation estimates the correlation of neighbouring residuals, corrected for its bias in short series (F. H. C.
+// Marriott and J. A. Pope, Biometrika 41, 1954).
 func correlation(residuals []float64, squares float64) float64 {
 	n := len(residuals)
 	if squares == 0 {
@@ -90,11 +89,11 @@ func correlation(residuals []float64, squares float64) float64 {
 	return min(max((float64(n)*r+1)/float64(n-4), leastCorrelation), mostCorrelation)
 }
 
-// none is how many events there may be, with a certainty of 95 %, where none was seen (the rule of three: J. Hanley and
-// A. Lippman-Hand, JAMA 249, 1983).
+// none is the upper 95 % bound on the number of events where none was seen (the rule of three: J. Hanley and A.
+// Lippman-Hand, JAMA 249, 1983).
 const none = 3
 
-// over divides one mean by another that is not zero. Their errors are taken for independent.
+// over divides one mean by another that is not zero. It assumes that their errors are independent.
 func (e Estimate) over(by Estimate) Estimate {
 	q := Estimate{Mean: e.Mean / by.Mean, Samples: min(e.Samples, by.Samples), DF: min(e.DF, by.DF)}
 	if e.Mean == 0 {
@@ -117,14 +116,14 @@ const (
 	// run than in the next, without a trace in steal.
 	spreadOfGuestCPU = 0.12
 
-	// SpreadOfLoad is of what a closed loop of clients gets done.
+	// SpreadOfLoad is the spread of what a closed loop of clients gets done.
 	SpreadOfLoad = 0.03
-	// SpreadOfProgress is of the requests in progress: of clients that wait for each answer it is that of what
-	// they get done, and of others that of the times of requests.
+	// SpreadOfProgress is the spread of the requests in progress: for clients that wait for each answer it is the
+	// spread of what they get done, for others the spread of the request times.
 	SpreadOfProgress = 0.04
 )
 
-// SpreadOfCPU gives the spread of CPU time between runs, in a virtual machine or on a host of its own.
+// SpreadOfCPU returns the spread of CPU time between runs, in a virtual machine or on a host of its own.
 func SpreadOfCPU(guest bool) float64 {
 	if guest {
 		return spreadOfGuestCPU

@@ -10,25 +10,26 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// Exchanges are those of the target with one endpoint, in the time in which they were counted: what one side sent until
-// the other did, and the answer to it. Requests that are sent together and answered together are one exchange.
+// Exchanges are the target's exchanges with one endpoint while they were counted. An exchange is what one side sent
+// until the other side sent something, and the answer to it. Requests that are sent together and answered together
+// are one exchange.
 type Exchanges struct {
 	Side      string  `json:"side"`     // server or client of the connection
 	Endpoint  string  `json:"endpoint"` // the server's own address, or whom the client asked
 	Count     float64 `json:"exchanges"`
 	PerSecond float64 `json:"per_second"`
-	// Seconds that half of them and 99 in 100 took at most, to a sixteenth; 0 if that is above the last bound, 68.7 s.
+	// Seconds that half of them and 99 in 100 took at most, to a sixteenth; 0 above the last bound, 68.7 s.
 	P50 float64 `json:"p50,omitempty"`
 	P99 float64 `json:"p99,omitempty"`
 
-	// InProgress is how many are under way at any moment: the seconds that they took together, over those in which they
-	// were counted (J. Little, Operations Research 9, 1961). Those that did not end are not in it. Timed is false where
-	// it is not known: exchanges were counted for a part of the time only.
+	// InProgress is how many are under way at any moment: the seconds they took together, over the seconds in which
+	// they were counted (J. Little, Operations Research 9, 1961). It leaves out exchanges that did not end. Timed is
+	// false if InProgress is unknown because exchanges were counted for only a part of the time.
 	InProgress float64 `json:"-"`
 	Timed      bool    `json:"-"`
 }
 
-// ExchangesOf gives the exchanges of a recording's target by endpoint, the most first.
+// ExchangesOf returns the exchanges of a recording's target by endpoint, the endpoint with the most first.
 func ExchangesOf(rec *recording.Recording) []Exchanges {
 	all := rec.Counter(metric.ExchangeDurations)
 	counting := append(rec.Counter(metric.BPFRuns, "program", "arrive"), all...)
@@ -71,13 +72,13 @@ func ExchangesOf(rec *recording.Recording) []Exchanges {
 	return out
 }
 
-// mostCounted is the share of the time in which exchanges were counted that is as good as all of it. In turns it is an
-// eighth.
+// mostCounted is the share of the time from which on exchanges count as counted all of the time. Where collectors
+// take turns the share is an eighth.
 const mostCounted = 0.9
 
-// underWay is how many exchanges are under way in a span of seconds. One that had begun when nobody followed it yet, a
-// time before the span, is not counted, which leaves of the span what is after the end of these: on average, all but
-// the time of one. A bound is half of a sixteenth above the mean of what it bounds.
+// underWay returns how many exchanges are under way in a span of seconds. An exchange that began before anybody
+// followed it, a time before the span, is not counted. That leaves the part of the span after these exchanges have
+// ended: on average, all but the time of one. A bound is half of a sixteenth above the mean of what it bounds.
 func underWay(counts map[float64]float64, count, span, before float64) float64 {
 	const above = 1.0 / 32
 	seconds := 0.0
@@ -90,8 +91,8 @@ func underWay(counts map[float64]float64, count, span, before float64) float64 {
 	return seconds / max(span-max(0, seconds/count-before), span/2)
 }
 
-// Exchanged is how many exchanges a second the target answered at its own ports; 0 where they were counted for a part
-// of the time only, or there were none.
+// Exchanged returns how many exchanges a second the target answered on its own ports; 0 if there were none, or if
+// they were counted for only a part of the time.
 func (s *Source) Exchanged() (perSecond float64) {
 	for _, e := range ExchangesOf(s.rec) {
 		if e.Side == "server" && e.Timed {
@@ -101,7 +102,7 @@ func (s *Source) Exchanged() (perSecond float64) {
 	return perSecond
 }
 
-// bounded has no quantile without a bound.
+// bounded returns the exchanges with 0 in place of infinite quantiles.
 func (e Exchanges) bounded() Exchanges {
 	for _, q := range []*float64{&e.P50, &e.P99} {
 		if math.IsInf(*q, 1) {

@@ -12,8 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// answered is the requests that clients counted: what the caller says, what a load generator's process reported
-// meanwhile, or the rate that it printed at its end. It is empty where none did.
+// answered returns the requests that clients counted: what the caller says, what a load generator's process reported
+// meanwhile, or the rate it printed at its end. It is empty if none of them did.
 func (s *Source) answered() curve {
 	if s.told.Requests > 0 {
 		return steady(s.told.Requests, s.cpu().at)
@@ -31,7 +31,7 @@ func (s *Source) answered() curve {
 	return curve{}
 }
 
-// steady is a curve that rises by so much in each second.
+// steady returns a curve that rises at a constant rate per second.
 func steady(rate float64, at []float64) (c curve) {
 	for i := range at {
 		c.sum = append(c.sum, rate*(at[i]-at[0]))
@@ -40,22 +40,22 @@ func steady(rate float64, at []float64) (c curve) {
 	return c
 }
 
-// How many requests a percentile of them takes: for a 99th one of a hundred is slower. Three have one in their middle.
-// Seconds with fewer are taken together.
+// The number of requests that a percentile needs: one of a hundred is slower than the 99th percentile, and three have
+// one in their middle. Seconds with fewer are merged.
 const (
 	leastForP99 = 100
 	leastForP50 = 3
 )
 
-// requestP99 gives the 99th percentile of each second, by its requests. That of the whole window would be one number
-// without any scatter.
+// requestP99 returns the 99th percentile of the requests of each second. The percentile of the whole window would be
+// a single number without scatter.
 func (s *Source) requestP99() ([]Interval, string) { return s.requestTimes(percentile, leastForP99) }
 
-// requestP50 gives the median of each second, by its requests. A closed loop's median tells what its rate may not:
-// whether each of its clients waits for less, or there are more of them.
+// requestP50 returns the median of the requests of each second. The median of a closed loop shows what its rate may
+// not: whether each client waits for less, or there are more clients.
 func (s *Source) requestP50() ([]Interval, string) { return s.requestTimes(0.5, leastForP50) }
 
-// requestTimes gives a quantile of each second's requests, where they are so many at least.
+// requestTimes returns a quantile of each second's requests, where there are at least so many.
 func (s *Source) requestTimes(q, least float64) ([]Interval, string) {
 	series := s.rec.Counter(metric.LoadDurations)
 	if len(series) == 0 {
@@ -68,7 +68,7 @@ func fewRequests(q float64) string {
 	return fmt.Sprintf("there were too few requests for a p%.0f of each of %d seconds", 100*q, leastSamples)
 }
 
-// quantiles gives a quantile of what ended in each second, by the label at_most, where they are so many at least.
+// quantiles returns a quantile of what ended in each second, by the label at_most, where there are at least so many.
 func quantiles(series []recording.CounterSeries, q, least float64) (out []Interval) {
 	counts, all := map[float64]float64{}, 0.0
 	for _, second := range durations(series) {
@@ -85,7 +85,7 @@ func quantiles(series []recording.CounterSeries, q, least float64) (out []Interv
 	return out
 }
 
-// exchangeP50 and exchangeP99 are of what the target's own ports were asked.
+// exchangeP50 and exchangeP99 return quantiles of the exchanges on the target's own ports.
 func (s *Source) exchangeP50() ([]Interval, string) { return s.exchangeTimes(0.5, leastForP50) }
 
 func (s *Source) exchangeP99() ([]Interval, string) { return s.exchangeTimes(percentile, leastForP99) }
@@ -104,7 +104,7 @@ func (s *Source) exchangeTimes(q, least float64) ([]Interval, string) {
 	return quantiles(list, q, least), fewRequests(q)
 }
 
-// noLatency says why there are no times of requests; a number that stands alone is shown, and decides nothing alone.
+// noLatency says why there are no request times. A single number without scatter is shown, but decides nothing.
 func (s *Source) noLatency() string {
 	if p99 := s.SummaryP99(); p99 > 0 {
 		return fmt.Sprintf("the load generator printed %s for all of its run, without the scatter that tells chance "+
@@ -114,8 +114,8 @@ func (s *Source) noLatency() string {
 	return "no load generator's times of requests are in the recording"
 }
 
-// SummaryP99 is the 99th percentile in seconds that a load generator printed for all of its run, or that the caller was
-// told; 0 if it is not known.
+// SummaryP99 returns the 99th percentile, in seconds, that a load generator printed for its whole run or that the
+// caller passed in; 0 if it is not known.
 func (s *Source) SummaryP99() float64 {
 	longest := s.told.P99
 	for _, g := range s.rec.Gauge(metric.LoadP99) {
@@ -124,10 +124,10 @@ func (s *Source) SummaryP99() float64 {
 	return longest
 }
 
-// Timed tells whether a load generator counted the times of requests.
+// Timed reports whether a load generator measured the times of requests.
 func (s *Source) Timed() bool { return len(s.rec.Counter(metric.LoadDurations)) > 0 }
 
-// durations gives, in the order of time, how many requests ended since the reading before, by the bound of their time
+// durations returns, in order of time, how many requests ended since the previous reading, by the bound of their time
 // in seconds. A series that begins later than the others began at zero.
 func durations(series []recording.CounterSeries) []map[float64]float64 {
 	first := math.Inf(1)

@@ -10,8 +10,8 @@ import (
 // Better is the direction in which a number should go.
 type Better string
 
-// The directions. Neither is of numbers that go with the load, such as requests per second: more of them is no merit of
-// the program.
+// The directions. Neither is for numbers that follow the load, such as requests per second: more of them does not
+// mean a better program.
 const (
 	Less    Better = "less"
 	More    Better = "more"
@@ -24,10 +24,10 @@ type Number struct {
 	Label    string        `json:"label"`
 	Unit     quantity.Unit `json:"unit"`
 	Better   Better        `json:"better,omitempty"`
-	Floor    float64       `json:"-"`     // below it the number is as good as none, whatever its ratio to another
+	Floor    float64       `json:"-"`     // below it the number counts as zero, whatever its ratio to another
 	Estimate *Estimate     `json:"value"` // nil where it is not known
 	Reason   string        `json:"-"`     // why it is not known
-	Series   []float64     `json:"-"`     // an interval each
+	Series   []float64     `json:"-"`     // one value per interval
 }
 
 // A measure is how a number is computed.
@@ -35,15 +35,15 @@ type measure struct {
 	name, label string
 	unit        quantity.Unit
 	better      Better
-	floor       float64 // as of [Number]
+	floor       float64 // as in [Number]
 	of          func(*Source) ([]Interval, string)
 }
 
-// tiny is a pause per request, in seconds, that nobody notices: a hundredth of the millisecond of a fast request.
+// tiny is a pause per request, in seconds, too short to notice: a hundredth of the millisecond of a fast request.
 const tiny = 10e-6
 
-// measures lists the key numbers, in the order of the report. What goes with the work has a direction only for each
-// request: a program that does more in a second collects more garbage in it.
+// measures lists the key numbers, in the order of the report. Numbers that grow with the work have a direction only
+// per request: a program that does more in a second also collects more garbage in it.
 func measures() []measure {
 	return []measure{
 		{"cpu_per_request", "CPU time per request", quantity.Seconds, Less, 0, (*Source).cpuPerWork},
@@ -73,7 +73,7 @@ func measures() []measure {
 	}
 }
 
-// Numbers gives all key numbers of a source, those that are not known too.
+// Numbers returns all key numbers of a source, including the unknown ones.
 func (s *Source) Numbers() []Number {
 	var out []Number
 	for _, m := range measures() {
@@ -99,7 +99,7 @@ func (s *Source) number(m measure) Number {
 	return n
 }
 
-// Estimate gives one of the key numbers, or [RequestTime]; ok is false where it is not known.
+// Estimate returns one of the key numbers, or [RequestTime]; ok is false if it is not known.
 func (s *Source) Estimate(name string) (e Estimate, ok bool) {
 	if name == RequestTime {
 		n, known := s.Owing()
@@ -115,7 +115,7 @@ func (s *Source) Estimate(name string) (e Estimate, ok bool) {
 	return e, false
 }
 
-// Number gives one of the key numbers; ok is false where it is not known.
+// Number returns one of the key numbers; ok is false if it is not known.
 func (s *Source) Number(name string) (n Number, ok bool) {
 	for _, m := range measures() {
 		if m.name == name {
@@ -126,12 +126,12 @@ func (s *Source) Number(name string) (n Number, ok bool) {
 	return n, false
 }
 
-// RequestTime is the mean time of a request in seconds: by Little's law (J. Little, Operations Research 9, 1961) how
-// many are in progress over how many are answered in a second.
+// RequestTime is the mean time of a request in seconds: by Little's law (J. Little, Operations Research 9, 1961) the
+// number in progress over the number answered per second.
 const RequestTime = "request_time"
 
-// Of gives the key numbers of a recording, as far as they are known. A sum that is no number, of a recording that
-// somebody made up, is not.
+// Of returns the known key numbers of a recording. It drops sums that are not finite, as a made-up recording can
+// have.
 func Of(rec *recording.Recording) []Number {
 	out := []Number{}
 	for _, n := range NewSource(rec, Told{}).Numbers() {

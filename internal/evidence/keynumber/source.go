@@ -9,26 +9,27 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// A Source is a recording that numbers are read of.
+// A Source is a recording that numbers are read from.
 type Source struct {
 	rec  *recording.Recording
 	told Told
 
-	slowConnect, slowWait float64 // bounds in seconds, of [Source.SlowerThan]; 0 if not known
+	slowConnect, slowWait float64 // bounds in seconds, from [Source.SlowerThan]; 0 if unknown
 }
 
-// Told is what the caller knows of the load that no recording has: what a load generator printed. 0 is not known.
+// Told is what the caller knows about the load that is not in the recording: what a load generator printed. 0 means
+// unknown.
 type Told struct {
 	Requests float64 // per second
 	P99      float64 // seconds that 99 % of the requests did not exceed
 }
 
-// NewSource takes a recording, and what else is known of its load.
+// NewSource returns the source of a recording and what else is known about its load.
 func NewSource(rec *recording.Recording, told Told) *Source { return &Source{rec: rec, told: told} }
 
 const notRecorded = "it was not recorded"
 
-// cpu is the CPU time of the target: of its processes, of its cgroup, or of the host's CPUs.
+// cpu returns the CPU time of the target: of its processes, its cgroup, or the host's CPUs.
 func (s *Source) cpu() curve {
 	t := s.rec.Meta.Target
 	if t.Kind == "host" {
@@ -48,10 +49,10 @@ func (s *Source) cpu() curve {
 	return c
 }
 
-// busy is the CPU time of all CPUs without what they idled, or what another guest of the same machine had them for. It
-// is what idle time leaves over: that is measured from one switch of tasks to the next, while what a CPU was busy with
-// is counted by ticks, and work that a timer begins just after a tick falls between them. A server and its clients at
-// 1.1 CPUs were 0.9 by ticks in one run and 1.2 in the next.
+// busy returns the CPU time of all CPUs without idle, iowait and steal time. It is computed as what idle time leaves
+// over: idle time is measured from one context switch to the next, while busy time is counted by ticks, which miss
+// work that a timer begins just after a tick. A server and its clients at 1.1 CPUs were 0.9 by ticks in one run and
+// 1.2 in the next.
 func (s *Source) busy() curve {
 	var list []recording.CounterSeries
 	cpus := map[string]bool{}
@@ -73,7 +74,7 @@ func (s *Source) busy() curve {
 	return out
 }
 
-// Busy is how many of the host's CPUs were busy on average, and how many there are; ok is false where that was not
+// Busy returns how many of the host's CPUs were busy on average, and how many there are; ok is false if that was not
 // recorded.
 func (s *Source) Busy() (busy, cpus float64, ok bool) {
 	c := s.busy()
@@ -83,8 +84,8 @@ func (s *Source) Busy() (busy, cpus float64, ok bool) {
 	return c.perSecondTotal(), float64(len(s.rec.Counter(metric.CPUSeconds, "mode", "idle"))), true
 }
 
-// Others gives the CPUs that were busy with anything but the target; ok is false when that is not known, or the target
-// is the host.
+// Others returns the CPUs that were busy with anything but the target; ok is false if that is not known, or the
+// target is the host.
 func (s *Source) Others() (cpus float64, ok bool) {
 	busy, own := s.busy(), s.cpu()
 	if s.rec.Meta.Target.Kind == "host" || len(busy.at) < 2 || len(own.at) < 2 {
@@ -93,7 +94,7 @@ func (s *Source) Others() (cpus float64, ok bool) {
 	return max(busy.perSecondTotal()-own.perSecondTotal(), 0), true
 }
 
-// Used is how many CPUs the target had on average; ok is false where that was not recorded.
+// Used returns how many CPUs the target used on average; ok is false if that was not recorded.
 func (s *Source) Used() (cpus float64, ok bool) {
 	c := s.cpu()
 	return c.perSecondTotal(), len(c.at) > 1
@@ -115,8 +116,8 @@ func (s *Source) ipc() ([]Interval, string) {
 	return done.per(cycles), why
 }
 
-// throttled is of the level whose share is the highest, as the check cpu-throttled has it. No limit means nothing
-// throttled.
+// throttled returns the numbers of the cgroup level with the highest share, as the check cpu-throttled does. No limit
+// means no throttling.
 func (s *Source) throttled() ([]Interval, string) {
 	if !s.rec.Recorded(metric.CgroupPeriods) {
 		return nil, notRecorded
@@ -136,7 +137,7 @@ func (s *Source) throttled() ([]Interval, string) {
 	return worst, ""
 }
 
-// nothing is what stands for a number that was looked for and cannot be there, such as throttling without a limit.
+// nothing returns zeros for a number that was looked for and cannot exist, such as throttling without a limit.
 func (s *Source) nothing() ([]Interval, string) {
 	list := s.cpu().perSecond()
 	for i := range list {
@@ -157,7 +158,7 @@ func (s *Source) switchesPerWork() ([]Interval, string) {
 	return s.perWork(counters(s.rec, metric.ThreadSwitches))
 }
 
-// gcPauses leaves out what runs beside the program: only pauses stop it.
+// gcPauses leaves out concurrent cycles: only pauses stop the program.
 func (s *Source) gcPauses() curve {
 	var list []recording.CounterSeries
 	for _, c := range s.rec.Counter(metric.JVMGCSeconds) {
@@ -194,8 +195,8 @@ func (s *Source) connectFailures() ([]Interval, string) {
 	return failed.per(tried), notRecorded
 }
 
-// connections adds up counters of the programs that follow connections. They begin as those did: what was counted until
-// then is of a time that nobody knows, and a series that begins later began at zero. It is empty where nobody counted.
+// connections adds up counters of the BPF programs that follow connections, from the time those programs started:
+// earlier counts cover an unknown time, and a series that begins later began at zero. It is empty if nothing counted.
 func (s *Source) connections(series []recording.CounterSeries) curve {
 	began := firstOf(slices.Concat(s.rec.Counter(metric.BPFRuns, "program", "set_state"),
 		s.rec.Counter(metric.ConnectAttempts), series))
@@ -220,7 +221,7 @@ func (s *Source) resident() ([]Interval, string) {
 	return Readings(s.rec.Gauge(metric.ProcessRSS)), notRecorded
 }
 
-// IsGuest tells whether it was recorded in a virtual machine.
+// IsGuest reports whether rec was recorded in a virtual machine.
 func IsGuest(rec *recording.Recording) bool {
 	for _, h := range rec.Info(metric.HostInfo) {
 		if v := h.Label("virtualization"); v != "" && v != "none" {

@@ -12,25 +12,26 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// A 99th percentile that comes in buckets moves by a whole bucket or not at all. What is compared instead is the share
-// of all that was slower than the 99th percentile before: 1 % or less there, by its meaning, and more where the tail
-// has become longer.
+// A 99th percentile that comes in buckets moves by a whole bucket or not at all. Instead, the comparison uses the
+// share of events slower than the 99th percentile before: by definition 1 % or less before, and more if the tail has
+// become longer.
 
-// percentile is the share whose bound is looked for.
+// percentile is the share whose bound is sought.
 const percentile = 0.99
 
-// leastTail is how many events have a 99th percentile: ten of a thousand are the last percent.
+// leastTail is how many events a 99th percentile needs: the last percent of a thousand is ten events.
 const leastTail = 1000
 
-// slowest gives the smallest bound that 99 % of what was counted by the label at_most do not exceed; ok is false with
-// too few.
+// slowest returns the smallest bound that 99 % of the events counted by the label at_most do not exceed; ok is false
+// if there are too few.
 func slowest(counts map[float64]float64) (bound float64, ok bool) {
 	bound, all := quantile(counts, percentile)
 	return bound, all >= leastTail && !math.IsInf(bound, 1)
 }
 
-// quantile gives the smallest bound that the share q of what was counted does not exceed, and how much was counted. The
-// one of gonum's stat panics where counts add up to no number, and a recording is a file that anybody may have written.
+// quantile returns the smallest bound that the share q of the counted events does not exceed, and the number of
+// events. gonum's stat.Quantile panics if counts add up to NaN, and a recording is a file that anybody may have
+// written.
 func quantile(counts map[float64]float64, q float64) (bound, all float64) {
 	for _, n := range counts {
 		all += n
@@ -53,13 +54,13 @@ func boundOf(s *recording.Series) float64 {
 	return b
 }
 
-// connects are the connections that clients of the target's network namespace opened, by how long that took.
+// connects returns the connections that clients in the target's network namespace opened, by how long that took.
 func (s *Source) connects() []recording.CounterSeries {
 	return s.rec.Counter(metric.ConnectDurations, "netns", metric.NetNSTarget, "side", "client")
 }
 
-// SlowerThan takes the 99th percentiles of one source, which may be s itself, as the bounds of what is slow: what the
-// numbers of s count is how much of it was slower than that.
+// SlowerThan takes the 99th percentiles of reference, which may be s itself, as the bounds of what is slow. The
+// numbers of s then count how much was slower than that.
 func (s *Source) SlowerThan(reference *Source) {
 	counts := map[float64]float64{}
 	for _, c := range reference.connects() {
@@ -77,12 +78,12 @@ func (s *Source) SlowerThan(reference *Source) {
 	}
 }
 
-// SlowAs takes over what counts as slow, for a reference that need not be kept.
+// SlowAs sets the bounds of what is slow, so that the reference need not be kept.
 func (s *Source) SlowAs(slowConnect, slowWait float64) {
 	s.slowConnect, s.slowWait = slowConnect, slowWait
 }
 
-// Slow gives what counts as slow: times of connects and of waits for a CPU, in seconds; 0 if not known.
+// Slow returns the bounds of what is slow: times of connects and of waits for a CPU, in seconds; 0 if unknown.
 func (s *Source) Slow() (connect, wait float64) { return s.slowConnect, s.slowWait }
 
 func (s *Source) slowConnects() ([]Interval, string) {
@@ -102,8 +103,9 @@ func (s *Source) slowConnects() ([]Interval, string) {
 	return s.connections(slow).per(all), notRecorded
 }
 
-// slowWaits is of a number that is read once, at the end of the window, so that nothing is known of its scatter but
-// that of independent events; the spread between runs of all that depends on who else wants the CPUs is far larger.
+// slowWaits returns a number that is read only once, at the end of the window. Its scatter is therefore assumed to be
+// the one of independent events; the spread between runs is far larger for anything that depends on who else wants
+// the CPUs.
 func (s *Source) slowWaits() ([]Interval, string) {
 	if s.slowWait == 0 {
 		return nil, "there were too few waits for a 99th percentile"
@@ -118,7 +120,7 @@ func (s *Source) slowWaits() ([]Interval, string) {
 	return binomial(slow, all), notRecorded
 }
 
-// binomial gives ten intervals with the mean of k of n events, and the scatter that tenths of them have when they are
+// binomial returns ten intervals with the mean of k of n events, and the scatter that tenths of them have if they are
 // independent.
 func binomial(k, n float64) []Interval {
 	if n == 0 {
@@ -135,7 +137,7 @@ func binomial(k, n float64) []Interval {
 	return out
 }
 
-// tailLabel says what a share of slow ones is of.
+// tailLabel returns the label of a share of slow events.
 func tailLabel(what string, bound float64) string {
 	return fmt.Sprintf("%s over %s (p99 before)", what, quantity.Of("", bound, quantity.Seconds).Text())
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// leastWork is the rate in 1/s from which on segments stand for requests: a health check once in a few seconds is no
+// leastWork is the rate in 1/s from which on segments stand for requests: a health check every few seconds is no
 // load.
 const leastWork = 1
 
-// Work is what the target did: requests, if the caller knows them or a load generator's are recorded, else what it
-// answered on its own ports. What others in its network namespace send is none of it.
+// Work is what the target did: requests, if the caller knows them or those of a load generator are recorded, else
+// what it answered on its own ports. It does not include what others in its network namespace send.
 type Work struct {
 	PerSecond float64
-	Recorded  bool // there is a rate; of segments it may be too low to stand for requests
+	Recorded  bool // there is a rate; a rate of segments may be too low to stand for requests
 	Counted   bool // clients counted requests
 	curve     curve
 }
 
-// Known tells whether there is something that stands for requests.
+// Known reports whether there is something that stands for requests.
 func (w *Work) Known() bool { return w.Counted || w.Recorded && w.PerSecond >= leastWork }
 
-// Work gives what the target did.
+// Work returns what the target did.
 func (s *Source) Work() Work {
 	w := Work{curve: s.answered()}
 	w.Counted = w.curve.total() > 0
@@ -37,10 +37,10 @@ func (s *Source) Work() Work {
 	return w
 }
 
-// served is what was answered on the target's own ports, at most: of each connection the lesser of the segments with
-// data that came and that went. Connections are read while they live; one that ends takes its number out of that sum
-// and into the kernel's count of ended ones, so that both together only rise. It is empty where connections come and go
-// and nobody counts the ended ones.
+// served returns what was answered on the target's own ports, at most: for each connection the lesser of the data
+// segments received and sent. Connections are read while they live. When one ends, its number moves from that sum
+// into the kernel's count of ended ones, so both together only rise. It is empty if connections come and go and
+// nothing counts the ended ones.
 func (s *Source) served() curve {
 	own, ports := s.listeners()
 	var living []recording.GaugeSeries
@@ -59,7 +59,7 @@ func (s *Source) served() curve {
 	return steps(living, s.ended(list))
 }
 
-// ended adds up what connections answered that ended. It is empty where nobody counted.
+// ended adds up what ended connections had answered. It is empty if nothing counted.
 func (s *Source) ended(turns []recording.CounterSeries) curve {
 	if !s.rec.Recorded(metric.ConnectionTurns) {
 		return curve{}
@@ -67,14 +67,15 @@ func (s *Source) ended(turns []recording.CounterSeries) curve {
 	return s.connections(turns)
 }
 
-// accepts tells whether connections are accepted that end unseen: one a second and more, which no living one outweighs.
+// accepts reports whether the target accepts connections that end unseen: one a second and more, too many for the
+// living ones to make up for.
 func (s *Source) accepts() bool {
 	opened := sumOf(s.rec.Counter(metric.TCPPassiveOpens, "netns", metric.NetNSTarget))
 	return opened.perSecondTotal() >= leastWork
 }
 
-// steps adds up the steps upwards of the living connections and the ended ones together. A step downwards is of
-// connections that ended uncounted: nothing tells a listener that accepted none since from a client.
+// steps adds up the steps upwards of the living connections and the ended ones together. A step downwards comes from
+// connections that ended uncounted: nothing distinguishes a client from a listener that has accepted none since.
 func steps(living []recording.GaugeSeries, ended curve) curve {
 	sums := map[float64]float64{}
 	for _, g := range living {
@@ -103,11 +104,12 @@ func steps(living []recording.GaugeSeries, ended curve) curve {
 	return cumulated(rises)
 }
 
-// Answered is how many requests a second the target answered on its own ports, at most, while it was looked at; 0 where
-// none were, or that is not known.
+// Answered returns how many requests a second the target answered on its own ports, at most, while it was observed; 0
+// if there were none, or that is not known.
 func (s *Source) Answered() float64 { return s.served().perSecondTotal() }
 
-// listeners gives the target's own, and their ports: one that listens at all addresses has connections at each.
+// listeners returns the target's own listeners and their ports: one that listens on all addresses has connections at
+// each.
 func (s *Source) listeners() (own map[string]bool, ports map[uint16]bool) {
 	own, ports = map[string]bool{}, map[uint16]bool{}
 	for _, l := range s.rec.Info(metric.TargetListenPorts) {
@@ -119,7 +121,7 @@ func (s *Source) listeners() (own map[string]bool, ports map[uint16]bool) {
 	return own, ports
 }
 
-// noWork says why a number for each request is not known.
+// noWork says why a number per request is not known.
 const noWork = "how many requests there were is not known (--requests)"
 
 func (s *Source) perWork(c curve) ([]Interval, string) {
@@ -140,7 +142,7 @@ func (s *Source) workRate() ([]Interval, string) {
 	return w.curve.perSecond(), ""
 }
 
-// failures are what clients counted as failed, of all that they tried.
+// failures returns the requests that clients counted as failed, out of all they tried.
 func (s *Source) failures() ([]Interval, string) {
 	failed, answered := counters(s.rec, metric.LoadErrors), counters(s.rec, metric.LoadRequests)
 	list := failed.per(answered)
@@ -150,9 +152,10 @@ func (s *Source) failures() ([]Interval, string) {
 	return list, "no load generator's errors are in the recording"
 }
 
-// inProgress is the requests without an answer. By Little's law (J. Little, Operations Research 9, 1961) those that
-// ended in a second took as many seconds together as there were in progress, on average; where no client counted their
-// times, the sockets of the target's own ports tell how many have an answer due, and wait to be accepted.
+// inProgress returns the requests without an answer. By Little's law (J. Little, Operations Research 9, 1961) the
+// requests that ended in a second took together as many seconds as there were requests in progress, on average. If no
+// client measured their times, the sockets of the target's own ports show how many connections have an answer due or
+// wait to be accepted.
 func (s *Source) inProgress() ([]Interval, string) {
 	if series := s.rec.Counter(metric.LoadDurations); len(series) > 0 {
 		return littles(series), "there are too few samples of it"
@@ -160,7 +163,7 @@ func (s *Source) inProgress() ([]Interval, string) {
 	return s.owing(metric.ListenerOwes, metric.ListenerQueue), notRecorded
 }
 
-// owing adds up what the sockets of the target's own ports tell of requests without an answer.
+// owing adds up what the sockets of the target's own ports show about requests without an answer.
 func (s *Source) owing(states ...*metric.Gauge) []Interval {
 	own, _ := s.listeners()
 	var list []recording.GaugeSeries
@@ -172,8 +175,8 @@ func (s *Source) owing(states ...*metric.Gauge) []Interval {
 	return Readings(list)
 }
 
-// Owing is how many requests are without an answer, or without the end of it, by the sockets if they tell: without
-// those that a client has not sent yet, because all of its connections wait. ok is false where nothing tells.
+// Owing returns how many requests lack an answer or the end of one, by the sockets if they show it. It leaves out
+// requests that a client has not sent yet because all of its connections wait. ok is false if nothing shows it.
 func (s *Source) Owing() (e Estimate, ok bool) {
 	if e, ok = Mean(s.owing(metric.ListenerOwes, metric.ListenerQueue, metric.ListenerHeld)); ok {
 		return e, true
@@ -181,7 +184,7 @@ func (s *Source) Owing() (e Estimate, ok bool) {
 	return s.Estimate("in_progress")
 }
 
-// littles gives for each interval the seconds that the requests which ended in it took, over its length. A series that
+// littles returns for each interval the seconds that the requests ending in it took, over its length. A series that
 // begins later than the others began at zero.
 func littles(series []recording.CounterSeries) []Interval {
 	first := math.Inf(1)

@@ -1,5 +1,5 @@
-// Package ledger is the account of a target's time: all of the wall-clock time of all of its threads in the window, in
-// parts that add up. A finding explains a part of it; the rest that nothing explains is shown too.
+// Package ledger accounts for a target's time: the wall-clock time of all of its threads in the window, in parts that
+// add up. A finding explains a part of it; the unexplained rest is shown too.
 package ledger
 
 import (
@@ -19,7 +19,7 @@ import (
 // A Part is what a thread does with its time.
 type Part string
 
-// The parts. The first four are counted by the kernel; the others are sampled, and share what the counted ones leave.
+// The parts. The kernel counts the first four; the others are sampled and share the rest.
 const (
 	User      Part = "user"
 	System    Part = "system"
@@ -49,7 +49,7 @@ const (
 	Other    Part = "other"
 )
 
-// Idle reports whether a thread that waits so has, by itself, nothing to do: whoever wakes it brings the work. A futex
+// Idle reports whether a thread in this wait has nothing to do by itself: whoever wakes it brings the work. A futex
 // may be either.
 func (p Part) Idle() bool {
 	switch p {
@@ -59,10 +59,10 @@ func (p Part) Idle() bool {
 	return false
 }
 
-// Work reports whether a thread that does so has something to do for sure.
+// Work reports whether a thread in this part has work for sure.
 func (p Part) Work() bool { return !p.Idle() && p != Futex }
 
-// waits are the parts of the label "for" of [metric.ThreadStateTime].
+// waits maps the label "for" of [metric.ThreadStateTime] to parts.
 var waits = map[string]Part{
 	"mutex": Lock, "futex": Futex, "answer": Answer, "connect": Connect, "room": Room, "request": Request,
 	"client": Request, "socket": Socket, "message": Message, "pipe": Pipe, "file": File, "lock": FileLock,
@@ -77,53 +77,54 @@ type Place struct {
 	On      string  `json:"on,omitempty"` // destination, own port, process, file, lock
 	Seconds float64 `json:"seconds"`
 	Threads int     `json:"threads"`         // that were seen there
-	Still   int     `json:"still,omitempty"` // of these stood there from the beginning of the window to its end
-	// Holders are the threads that had the lock while others waited for it, those that had it longest first, at most
-	// [shownHolders]; none where the lock does not say who has it.
+	Still   int     `json:"still,omitempty"` // those of them that stood there for the whole window
+	// Holders are the threads that held the lock while others waited for it, the longest holder first, at most
+	// [shownHolders]; none if the lock does not record its holder.
 	Holders []Holder `json:"holders,omitempty"`
 
 	busy float64
 }
 
-// Busy is the time of the threads that were seen there, in seconds, but for that in which they took requests and
-// events.
+// Busy returns the time of the threads that were seen there, in seconds, without the time in which they took requests
+// and events.
 func (p Place) Busy() float64 { return p.busy }
 
-// A Holder is a thread that has a lock others wait for.
+// A Holder is a thread that holds a lock others wait for.
 type Holder struct {
 	Thread string  `json:"thread"` // its id
 	Share  float64 `json:"share"`  // of the time waited for the lock
 }
 
-// shownHolders bounds the holders of a lock that are kept: who has it less is none of those to look at first.
+// shownHolders bounds the holders kept for a lock: those that held it less are not the ones to look at first.
 const shownHolders = 3
 
-// A Pool are the threads of one name in processes of one program: pre-fork workers and sessions of a database are one.
+// A Pool is the threads with one name in processes of one program: pre-fork workers are one pool, as are the sessions
+// of a database.
 type Pool struct {
 	Program   string  `json:"program"`
 	Name      string  `json:"name"`
 	Processes int     `json:"processes"`
 	Threads   float64 `json:"threads"` // at any moment, mean
 	Wall      float64 `json:"seconds"` // of its threads
-	// Workers is the part of it that is of threads which could work: all but a process's first thread where that only
-	// waits for the others.
+	// Workers is the part of Wall of threads that could work: all but a process's first thread if that only waits for
+	// the others.
 	Workers float64          `json:"worker_seconds"`
 	Parts   map[Part]float64 `json:"parts"` // their sum is Wall
 	Places  []Place          `json:"places,omitempty"`
 
 	pids    map[string]bool
 	threads map[string]*times
-	holders map[string]map[string]float64 // for each lock, how long others waited for it while a thread had it
+	holders map[string]map[string]float64 // for each lock, how long others waited while a thread held it
 }
 
 // A Ledger is the account of a target.
 type Ledger struct {
 	Window float64 `json:"window_seconds"`
 	Passes int     `json:"passes"` // in which all threads were looked at
-	Pools  []*Pool `json:"pools"`  // those with most time that is not idle first
+	Pools  []*Pool `json:"pools"`  // the pool with the most non-idle time first
 }
 
-// times are one thread's, as they were measured.
+// times are the measured times of one thread.
 type times struct {
 	pid                 string
 	still               bool // it stood in one place for the whole window
@@ -141,9 +142,9 @@ func (x placeKey) compare(y placeKey) int {
 	return cmp.Or(cmp.Compare(x.part, y.part), cmp.Compare(x.call, y.call), cmp.Compare(x.on, y.on))
 }
 
-// Of makes the account of a recording's target; ok is false where neither samples nor the scheduler's own events say
-// what its threads waited for. The events are exact and stand in place of the samples of their threads, but for waits
-// that began before the window and did not end.
+// Of builds the ledger of a recording's target; ok is false if neither samples nor the scheduler's events show what
+// its threads waited for. The events are exact and replace the samples of their threads, except for waits that began
+// before the window and did not end.
 func Of(rec *recording.Recording) (l *Ledger, ok bool) {
 	b := builder{programs: programs(rec), names: fullNamesOf(rec), pools: map[string]*Pool{}}
 	b.sampled(rec)
@@ -169,7 +170,8 @@ func Of(rec *recording.Recording) (l *Ledger, ok bool) {
 	return l, true
 }
 
-// inOrder goes through a map by its keys: sums of the same numbers in another order differ in their last digit.
+// inOrder iterates over a map in the order of its keys: sums of the same numbers in another order differ in their
+// last digit.
 func inOrder[K comparable, V any](m map[K]V, compare func(x, y K) int) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for _, key := range slices.SortedFunc(maps.Keys(m), compare) {
@@ -180,7 +182,7 @@ func inOrder[K comparable, V any](m map[K]V, compare func(x, y K) int) iter.Seq2
 	}
 }
 
-// Working is the time of the pool's threads that is not idle by itself.
+// Working returns the time of the pool's threads that is not idle by itself.
 func (p *Pool) Working() float64 {
 	total := 0.0
 	for part, n := range inOrder(p.Parts, cmp.Compare) {
@@ -191,13 +193,13 @@ func (p *Pool) Working() float64 {
 	return total
 }
 
-// Computing is the time in which the pool's threads run, or wait for a CPU.
+// Computing returns the time in which the pool's threads run or wait for a CPU.
 func (p *Pool) Computing() float64 { return p.Parts[User] + p.Parts[System] + p.Parts[Ready] }
 
-// Working is that of all pools.
+// Working returns the sum of [Pool.Working] over all pools.
 func (l *Ledger) Working() float64 { return l.sum((*Pool).Working) }
 
-// Computing is that of all pools.
+// Computing returns the sum of [Pool.Computing] over all pools.
 func (l *Ledger) Computing() float64 { return l.sum((*Pool).Computing) }
 
 func (l *Ledger) sum(of func(*Pool) float64) (total float64) {
@@ -207,7 +209,7 @@ func (l *Ledger) sum(of func(*Pool) float64) (total float64) {
 	return total
 }
 
-// programs gives the name of each process: that of its first thread.
+// programs returns the name of each process, which is the name of its first thread.
 func programs(rec *recording.Recording) map[string]string {
 	names := map[string]string{}
 	for _, s := range rec.Counter(metric.ProcessCPU) {
@@ -239,7 +241,7 @@ func (b *builder) pool(id threadID, comm string) *Pool {
 	return p
 }
 
-// of finds a thread's times. Those without an id are many that were summed up.
+// of returns a thread's times. A thread without an id stands for many that were summed up.
 func (p *Pool) of(id threadID) *times {
 	t := p.threads[id.tid]
 	if t == nil {
@@ -249,9 +251,9 @@ func (p *Pool) of(id threadID) *times {
 	return t
 }
 
-// inWindow is the part of the sampled time that is of the window. Looks begin while other collectors are opened and end
-// when their turn comes, which takes a second where the CPUs are full. A thread that was seen for longer than the
-// window lived through all of it, and tells how much longer they lasted.
+// inWindow returns the share of the sampled time that lies in the window. Sampling begins while other collectors are
+// opened and ends when its turn comes, which takes a second if the CPUs are full. A thread seen for longer than the
+// window lived through all of it, and shows how much longer sampling lasted.
 func inWindow(rec *recording.Recording) float64 {
 	seen, longest := map[threadID]float64{}, rec.Meta.Duration
 	for _, s := range rec.Gauge(metric.ThreadStateTime) {
@@ -286,7 +288,7 @@ func (b *builder) sampled(rec *recording.Recording) {
 	}
 }
 
-// heldBy counts time that was waited for a lock while a thread had it.
+// heldBy adds time that others waited for a lock while a thread held it.
 func (p *Pool) heldBy(lock, holder string, seconds float64) {
 	if p.holders[lock] == nil {
 		p.holders[lock] = map[string]float64{}
@@ -294,7 +296,7 @@ func (p *Pool) heldBy(lock, holder string, seconds float64) {
 	p.holders[lock][holder] += seconds
 }
 
-// holdersOf gives a lock's holders, as of [Place.Holders].
+// holdersOf returns a lock's holders, as in [Place.Holders].
 func (p *Pool) holdersOf(lock string) []Holder {
 	total := 0.0
 	var out []Holder
@@ -309,12 +311,12 @@ func (p *Pool) holdersOf(lock string) []Holder {
 	return out[:min(len(out), shownHolders)]
 }
 
-// traced adds the waits that the scheduler's events tell of.
+// traced adds the waits that the scheduler's events show.
 func (b *builder) traced(rec *recording.Recording) {
-	seen := map[*times]map[placeKey]float64{} // what samples say of threads of which there are events
+	seen := map[*times]map[placeKey]float64{} // what samples say of threads that have events
 	for _, s := range rec.Gauge(metric.ThreadWaitTime) {
 		if isRingWorker(s.Label("comm")) {
-			continue // no event tells an idle one from a page fault; its state does
+			continue // events do not distinguish an idle one from a page fault; its state does
 		}
 		id := threadOf(s.Series)
 		t := b.pool(id, s.Label("comm")).of(id)
@@ -326,7 +328,7 @@ func (b *builder) traced(rec *recording.Recording) {
 		switch on := s.Label("on"); {
 		case s.Label("syscall") == "":
 			part = Memory
-		case part == Socket && on != "" && !strings.HasPrefix(on, ":"): // UDP: who connects it asks
+		case part == Socket && on != "" && !strings.HasPrefix(on, ":"): // UDP: the side that connects asks
 			part = Answer
 		}
 		t.sampled[placeKey{part, s.Label("syscall"), s.Label("on")}] += s.Last()
@@ -337,8 +339,8 @@ func (b *builder) traced(rec *recording.Recording) {
 	}
 }
 
-// haltBy takes from waits the time in which the thread was stopped or traced, which only samples tell: a thread that is
-// stopped stands in the system call in which it waited, and the scheduler sees it wait.
+// haltBy subtracts from the waits the time in which the thread was stopped or traced. Only samples show it: a stopped
+// thread stays in the system call in which it waited, and the scheduler sees it wait.
 func (t *times) haltBy(samples map[placeKey]float64) {
 	all := 0.0
 	for _, n := range inOrder(samples, placeKey.compare) {
@@ -360,7 +362,7 @@ func (t *times) haltBy(samples map[placeKey]float64) {
 	}
 }
 
-// nameBy divides waits of which events do not tell for what, by what samples say of the same system call.
+// nameBy divides waits whose cause the events do not show by what samples say of the same system call.
 func (t *times) nameBy(samples map[placeKey]float64) {
 	for key, n := range inOrder(t.sampled, placeKey.compare) {
 		if key.on != "" {
@@ -384,7 +386,7 @@ func (t *times) nameBy(samples map[placeKey]float64) {
 	}
 }
 
-// callParts are the parts of waits that the events call "other", by their system call.
+// callParts maps system calls to the parts of waits that the events call "other".
 var callParts = map[string]Part{
 	"nanosleep": Sleep, "clock_nanosleep": Sleep, "wait4": Child, "waitid": Child, "pause": Signal,
 	"rt_sigtimedwait": Signal, "rt_sigsuspend": Signal, "epoll_wait": Events, "epoll_pwait": Events,
@@ -393,11 +395,12 @@ var callParts = map[string]Part{
 	"sync": Disk, "sync_file_range": Disk,
 }
 
-// isRingWorker tells of a thread that io_uring made in the program ("iou-wrk-PID", io_uring/io-wq.c, and "iou-sqp-PID",
-// io_uring/sqpoll.c). It is never in a system call, and waits for its next piece of work, not for a page.
+// isRingWorker reports whether a thread is one that io_uring created in the program ("iou-wrk-PID", io_uring/io-wq.c,
+// and "iou-sqp-PID", io_uring/sqpoll.c). Such a thread is never in a system call, and waits for its next piece of
+// work, not for a page.
 func isRingWorker(comm string) bool { return strings.HasPrefix(comm, "iou-") }
 
-// placeOf says what a series of [metric.ThreadStateTime] waits for.
+// placeOf returns what a series of [metric.ThreadStateTime] waits for.
 func placeOf(s recording.GaugeSeries) placeKey {
 	switch s.Label("state") {
 	case "stopped":
@@ -416,7 +419,7 @@ func placeOf(s recording.GaugeSeries) placeKey {
 	return placeKey{part, s.Label("syscall"), s.Label("on")}
 }
 
-// counted adds what the kernel counted of each thread.
+// counted adds what the kernel counted for each thread.
 func (b *builder) counted(rec *recording.Recording) {
 	for _, s := range rec.Counter(metric.ThreadCPU) {
 		n, _ := s.Increase()
@@ -438,7 +441,7 @@ func (b *builder) counted(rec *recording.Recording) {
 	}
 }
 
-// thread finds a thread that was sampled, also one that was summed up with others; nil if it was not.
+// thread returns a sampled thread, or the sum of threads that it is part of; nil if it was not sampled.
 func (b *builder) thread(id threadID, comm string) *times {
 	p := b.pool(id, comm)
 	if t := p.threads[id.tid]; t != nil {
@@ -447,8 +450,8 @@ func (b *builder) thread(id threadID, comm string) *times {
 	return p.threads[""]
 }
 
-// close turns what was measured of its threads into parts that add up to their wall-clock time. CPU time and waits for
-// a CPU are counted exactly, and samples say what the rest was.
+// close turns what was measured of the pool's threads into parts that add up to their wall-clock time. CPU time and
+// waits for a CPU are counted exactly; samples say what the rest was.
 func (p *Pool) close(window float64) {
 	places := map[placeKey]*Place{}
 	p.eventsAlone(window)
@@ -485,8 +488,8 @@ func (p *Pool) close(window float64) {
 	}
 }
 
-// eventsAlone gives their time to threads of which only events tell. Where some were not looked at, and are summed up,
-// these are of them.
+// eventsAlone sets the time of threads that only events show. If some threads were summed up instead of looked at,
+// these threads are among them.
 func (p *Pool) eventsAlone(window float64) {
 	rest := p.threads[""]
 	for tid, t := range inOrder(p.threads, cmp.Compare) {
@@ -506,10 +509,10 @@ func (p *Pool) eventsAlone(window float64) {
 	}
 }
 
-// counted is what the kernel counted of the thread.
+// counted returns what the kernel counted for the thread.
 func (t *times) counted() float64 { return t.user + t.system + t.ready }
 
-// waited is what samples or events say it waited, before that is set against what was counted.
+// waited returns how long the thread waited by samples or events, before that is scaled to what was counted.
 func (t *times) waited() (sum float64) {
 	for _, n := range inOrder(t.sampled, placeKey.compare) {
 		sum += n
@@ -517,7 +520,7 @@ func (t *times) waited() (sum float64) {
 	return sum
 }
 
-// add counts the time of one thread, and what it waited for to the places.
+// add adds the time of one thread to the pool, and its waits to the places.
 func (p *Pool) add(tid string, t *times, places map[placeKey]*Place) {
 	counted, sampled, wall := t.counted(), t.waited(), t.seen
 	shrink := 1.0
@@ -561,7 +564,7 @@ func (p *Pool) add(tid string, t *times, places map[placeKey]*Place) {
 	}
 }
 
-// markStill notes the threads that stood in one place all the time.
+// markStill marks the threads that stood in one place all the time.
 func (b *builder) markStill(rec *recording.Recording) {
 	for _, s := range rec.Gauge(metric.ThreadStillTime) {
 		id := threadOf(s.Series)
@@ -582,10 +585,10 @@ func (t *times) watches() bool {
 	return len(t.sampled) > 0
 }
 
-// Has tells whether a thread is one of the pool.
+// Has reports whether a thread belongs to the pool.
 func (p *Pool) Has(tid string) bool { return p.threads[tid] != nil }
 
-// PIDs lists the pool's processes.
+// PIDs returns the pids of the pool's processes.
 func (p *Pool) PIDs() []string {
 	var out []string
 	for pid := range p.pids {
@@ -599,7 +602,7 @@ func (p *Pool) PIDs() []string {
 	return out
 }
 
-// Title names the pool: "java/http-nio-8080-exec", or the program alone where the pool is named so.
+// Title names the pool: "java/http-nio-8080-exec", or the program alone if the pool has the same name.
 func (p *Pool) Title() string {
 	if p.Name == "" || p.Name == metric.PoolOf(p.Program) {
 		return p.Program
@@ -624,7 +627,7 @@ func (l *Ledger) TakesRequests(tid int) bool {
 // Who counts the pool's threads: "8 threads of nginx (4 processes)".
 func (p *Pool) Who() string {
 	n := len(p.threads)
-	if p.threads[""] != nil { // that is many
+	if p.threads[""] != nil { // it stands for many
 		n = max(n, int(math.Round(p.Threads)))
 	}
 	text := strconv.Itoa(n) + " threads of " + p.Title()
@@ -637,7 +640,7 @@ func (p *Pool) Who() string {
 	return text
 }
 
-// Split gives the parts of the pool's time, the largest first: "answer 61 %, user 30 %, futex 9 %".
+// Split returns the parts of the pool's time, the largest first: "answer 61 %, user 30 %, futex 9 %".
 func (p *Pool) Split() string {
 	var parts []Part
 	for part, n := range p.Parts {
@@ -655,10 +658,10 @@ func (p *Pool) Split() string {
 	return strings.Join(texts, ", ")
 }
 
-// leastShown is the share of a pool's time from which on a part is worth a word.
+// leastShown is the share of a pool's time from which on a part is shown.
 const leastShown = 0.01
 
-// Sum gives the time at some places, and the one of them with the most.
+// Sum returns the time at the places that match, and the place with the most of it.
 func (p *Pool) Sum(is func(Place) bool) (largest Place, seconds float64) {
 	for _, place := range p.Places { // the longest first
 		if !is(place) {
@@ -672,8 +675,8 @@ func (p *Pool) Sum(is func(Place) bool) (largest Place, seconds float64) {
 	return largest, seconds
 }
 
-// Queued is how long threads wait there for a lock or a queue, in seconds, without those that stand there for all of
-// the window: nobody waits for these.
+// Queued returns how long threads wait there for a lock or a queue, in seconds. It leaves out threads that stand
+// there for the whole window: nobody waits for these.
 func (p Place) Queued(window float64) float64 {
 	if p.Part != Futex && p.Part != Lock {
 		return 0
@@ -681,7 +684,7 @@ func (p Place) Queued(window float64) float64 {
 	return max(0, p.Seconds-float64(p.Still)*window)
 }
 
-// StillText says how many threads stood at the place all the time, "" where none did.
+// StillText says how many threads stood at the place all the time; "" if none did.
 func (p Place) StillText() string {
 	if p.Still == 0 {
 		return ""
@@ -698,8 +701,8 @@ func (p Place) DNS() bool {
 // Asked reports whether the place is a wait for a destination that is no name server.
 func (p Place) Asked() bool { return (p.Part == Answer || p.Part == Connect) && !p.DNS() }
 
-// mainIdle is the share of the window below which a process's first thread is none of its workers: it waits for them to
-// end.
+// mainIdle is the share of the window below which a process's first thread is not one of its workers: it waits for
+// them to end.
 const mainIdle = 0.01
 
 // hasOthers reports whether the thread's process has another one in the pool.
@@ -712,7 +715,7 @@ func (p *Pool) hasOthers(of *times) bool {
 	return false
 }
 
-// working is the thread's time that is not idle by itself.
+// working returns the thread's time that is not idle by itself.
 func (t *times) working() float64 {
 	total := t.user + t.system + t.ready
 	for key, n := range inOrder(t.sampled, placeKey.compare) {

@@ -5,26 +5,26 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// A threadID is a thread of a process. Without a thread it stands for many that were summed up.
+// A threadID is a thread of a process. Without a tid it stands for many threads that were summed up.
 type threadID struct{ pid, tid string }
 
 func threadOf(s *recording.Series) threadID { return threadID{s.Label("pid"), s.Label("tid")} }
 
-// A shortPool are the threads of a process whose names are of one pool as far as the kernel has them, 15 bytes.
+// A shortPool is the threads of a process whose names fall into one pool as far as the kernel keeps them, 15 bytes.
 type shortPool struct{ pid, name string }
 
-// fullNames are the pools of threads of which more is known than the kernel's name: those that a JVM lists.
+// fullNames holds the pools of threads with known full names: the threads that a JVM lists.
 type fullNames struct {
 	ofThread map[threadID]string
-	ofAll    map[shortPool]string // where all threads of the short name are of one pool
+	ofAll    map[shortPool]string // if all threads of the short name are in one pool
 }
 
-// A fullName says of what pool a thread is: by its name without the number at the end, and as the JVM's collector has
-// it, with * for each number.
+// A fullName says which pool a thread is in: by its name without the number at the end, and in the form of the JVM's
+// collector, with * for each number.
 type fullName struct{ pool, pattern string }
 
-// fullNamesOf reads them. A short name that many pools share ("data-plane-kafk") is taken apart, unless some of its
-// threads were summed up: nobody knows of which pool these are.
+// fullNamesOf reads the full names of a recording. A short name that many pools share ("data-plane-kafk") is split,
+// unless some of its threads were summed up: their pool is unknown.
 func fullNamesOf(rec *recording.Recording) fullNames {
 	names := fullNames{map[threadID]string{}, map[shortPool]string{}}
 	listed := map[threadID]fullName{}
@@ -75,13 +75,13 @@ func (f fullNames) add(short shortPool, ids map[threadID]bool, listed map[thread
 	for id := range ids {
 		of := listed[id]
 		if len(numbered[of.pattern]) > 1 && pools[of.pool] == 1 {
-			of.pool = metric.PoolOf(of.pattern) // "reader-4-of-db" is a number of its own for each thread
+			of.pool = metric.PoolOf(of.pattern) // "reader-4-of-db" has a different number for each thread
 		}
 		f.ofThread[id] = of.pool
 	}
 }
 
-// of gives the pool of a thread whose name the kernel has as comm.
+// of returns the pool of a thread that the kernel calls comm.
 func (f fullNames) of(id threadID, comm string) string {
 	short := metric.PoolOf(comm)
 	if pool, ok := f.ofAll[shortPool{id.pid, short}]; ok {

@@ -12,15 +12,15 @@ import (
 // A Machine is what all CPUs together did.
 type Machine struct {
 	CPUs float64 // how many there are
-	// Busy is how many of them worked on average: what idling, waiting for disks and other guests leave over. Idle time
-	// is measured from switch to switch, and work is counted by ticks.
+	// Busy is how many of them worked on average: what idle, iowait and steal time leave over. Idle time is measured
+	// from context switch to context switch, work is counted by ticks.
 	Busy       float64
-	Ticks      float64 // the same as the ticks count it
+	Ticks      float64 // the same as counted by ticks
 	Interrupts float64 // CPUs in hard and soft interrupts
 	Window     float64 // seconds
 }
 
-// OfMachine reads /proc/stat; ok is false where it was not read twice.
+// OfMachine returns what the recording has of /proc/stat; ok is false if it was not read twice.
 func OfMachine(rec *recording.Recording) (m Machine, ok bool) {
 	idle := 0.0
 	cpus := map[string]bool{}
@@ -46,7 +46,7 @@ func OfMachine(rec *recording.Recording) (m Machine, ok bool) {
 	return m, m.CPUs > 0
 }
 
-// A Count is the CPU time that one source tells of.
+// A Count is the CPU time that one source shows.
 type Count struct {
 	Source  string  `json:"source"`
 	Seconds float64 `json:"seconds"`
@@ -58,7 +58,7 @@ type Time struct {
 	Window float64 // seconds in which it was used
 	Unread float64 // of processes that ended between two readings
 	Source string  // what counted it
-	Others []Count // in the same window, of sources that say something else
+	Others []Count // in the same window, from sources that disagree
 }
 
 // The sources of CPU time.
@@ -78,9 +78,9 @@ func apart(a, b float64) bool {
 	return math.Abs(a-b) > apartSeconds && math.Abs(a-b) > apartShare*max(a, b)
 }
 
-// OfTarget gives the CPU time of a recording's target. A control group counts also what nobody waited for, and is
-// believed where the target is one. No target used more than the machine was busy with. ok is false of a whole host,
-// and where nothing was read twice.
+// OfTarget returns the CPU time of a recording's target. A control group also counts children that nobody waited for,
+// and is believed if the target is one. No target used more than the machine was busy with. ok is false for a whole
+// host, and if nothing was read twice.
 func OfTarget(rec *recording.Recording) (t Time, ok bool) {
 	tree, ok := Of(rec, MemberTarget)
 	if !ok {
@@ -98,7 +98,7 @@ func OfTarget(rec *recording.Recording) (t Time, ok bool) {
 	return t, true
 }
 
-// believe takes the time of another source, and keeps what the last one said if that is something else.
+// believe takes the time of another source, and keeps the time of the last source if they disagree.
 func (t *Time) believe(source string, seconds float64) {
 	said := t.Used.Sum()
 	if apart(said, seconds) {
@@ -112,7 +112,7 @@ func (t *Time) believe(source string, seconds float64) {
 	t.Used = Split{User: seconds}
 }
 
-// groupRate gives the CPUs that the target's control group used, if the target is one.
+// groupRate returns the CPUs that the target's control group used, if the target is one.
 func groupRate(rec *recording.Recording) (cpus float64, ok bool) {
 	if k := rec.Meta.Target.Kind; k != "cgroup" && k != "container" {
 		return 0, false
@@ -125,8 +125,8 @@ func groupRate(rec *recording.Recording) (cpus float64, ok bool) {
 	return cpus, ok
 }
 
-// Notes say by how much the sources disagree and which is believed, and what no process shows itself. sampled are the
-// seconds that the samples of a profile have of the target.
+// Notes says by how much the sources disagree and which one is believed, and how much no process shows itself.
+// sampled is the seconds of the target in the samples of a profile.
 func (t Time) Notes(sampled float64) []string {
 	var out []string
 	text := func(n float64) string { return quantity.Of("", n, quantity.Seconds).Text() }

@@ -1,11 +1,11 @@
-// Package usage is the account of the CPU time of processes that come and go.
+// Package usage accounts for the CPU time of processes that come and go.
 //
-// A process that was read twice tells by itself what it used between. One that began after the first reading of all has
-// used what its own first reading shows. One that ended shows in its parent's counter of children, as soon as that has
-// waited for it: with all of its life, and with what its own children had used. What had been read of it before is
-// taken off there, so that each second counts once, whether anybody ever read the process or not. What remains unseen
-// are children that nobody waits for, because their parent ignores SIGCHLD (kernel/exit.c, wait_task_zombie), and those
-// that still run at the last reading without having been read.
+// A process that was read twice shows by itself what it used in between. A process that began after the first reading
+// of all processes has used what its own first reading shows. A process that ended shows up in its parent's counter
+// of children once the parent has waited for it: with its whole life, and with what its own children had used. What
+// was read of it before is subtracted there, so each second counts once, whether the process was ever read or not.
+// Two kinds of processes remain unseen: children that nobody waits for because their parent ignores SIGCHLD
+// (kernel/exit.c, wait_task_zombie), and children that still run at the last reading and were never read.
 package usage
 
 import (
@@ -28,19 +28,19 @@ const (
 // A Split is CPU time by mode, in seconds.
 type Split struct{ User, System float64 }
 
-// Sum is the time in both modes.
+// Sum returns the time in both modes.
 func (s Split) Sum() float64 { return s.User + s.System }
 
 func (s Split) plus(o Split) Split { return Split{s.User + o.User, s.System + o.System} }
 
-// rest is what the other leaves of it, at least nothing. What one mode lacks is taken from the other: the kernel splits
-// the time of a process by its ticks, and that of its ended children anew (cputime_adjust, kernel/sched/cputime.c).
+// rest returns s minus o, at least zero. What one mode lacks is taken from the other: the kernel splits the time of a
+// process by its ticks, and splits the time of its ended children anew (cputime_adjust, kernel/sched/cputime.c).
 func (s Split) rest(o Split) Split {
 	user, system := s.User-o.User, s.System-o.System
 	return Split{max(0, user+min(0, system)), max(0, system+min(0, user))}
 }
 
-// Times multiplies both.
+// Times returns s with both modes multiplied.
 func (s Split) Times(by float64) Split { return Split{s.User * by, s.System * by} }
 
 func (s *Split) add(mode string, n float64) {
@@ -59,26 +59,28 @@ type Process struct {
 	Parent int    // 0 where that was not recorded
 	Began  bool   // after the first reading of all
 	Ended  bool   // before the last
-	Used   Split  // in the window, as far as it was read itself
-	// Children is what its children that ended used in the window, and theirs, as far as none of them was read.
+	Used   Split  // in the window, as far as its own readings show
+	// Children is what its ended children and their descendants used in the window, as far as it was not read from
+	// them.
 	Children float64
 
 	last            Split // its own and its children's time at its last reading, since it began
 	firstAt, lastAt time.Duration
 }
 
-// A Tree is what the processes of one membership used together.
+// A Tree is what all processes with one value of the label member used.
 type Tree struct {
 	Processes []*Process // by pid
 	Window    float64    // seconds from the first reading to the last
 	Used      Split      // by all
-	// Unread is the part of it that no process shows itself: of those that ended between two readings.
+	// Unread is the part of Used that no process shows itself, because the process ended between two readings.
 	Unread Split
-	// Points are what had been used at each reading since the first.
+	// Points is what had been used since the first reading, at each reading.
 	Points []recording.Point
 }
 
-// Of makes the account of the target's processes or of the host's others. ok is false without two readings.
+// Of builds the tree of the target's processes or of the other processes of the host. ok is false without two
+// readings.
 func Of(rec *recording.Recording, member string) (t *Tree, ok bool) {
 	byPID := readings(rec, member)
 	b := builder{
@@ -90,7 +92,7 @@ func Of(rec *recording.Recording, member string) (t *Tree, ok bool) {
 	}
 	parentOf := parents(rec)
 	t = &Tree{Window: (b.last() - b.first()).Seconds()}
-	for _, pid := range slices.Sorted(maps.Keys(byPID)) { // sums of one recording are the same to the last bit
+	for _, pid := range slices.Sorted(maps.Keys(byPID)) { // in order: sums are the same to the last bit
 		for _, life := range lives(byPID[pid]) {
 			p := b.process(pid, life)
 			p.Parent = parentOf[pid]
@@ -107,7 +109,7 @@ func Of(rec *recording.Recording, member string) (t *Tree, ok bool) {
 	return t, true
 }
 
-// A reading is what was read of a process at one moment, since it began.
+// A reading is what a process had used since it began, read at one moment.
 type reading struct {
 	at          time.Duration
 	comm        string
@@ -116,15 +118,16 @@ type reading struct {
 	dated       bool
 }
 
-// late is how much later than its sample's time a process may have been read: it is listed after that was taken.
+// late is how much later than its sample's time a process may have been read: processes are listed after that time is
+// taken.
 const late = 0.1
 
-// another tells that the reading is of another process than an earlier one with the same pid.
+// another reports whether the reading is of another process than an earlier reading with the same pid.
 func (r *reading) another(before *reading) bool {
 	return r.own.Sum() < before.own.Sum() || r.dated && r.born > before.at.Seconds()+late
 }
 
-// readings gives what was read of each process, in order of time.
+// readings returns what was read of each process, in order of time.
 func readings(rec *recording.Recording, member string) map[int][]*reading {
 	type key struct {
 		pid int
@@ -175,7 +178,7 @@ func number(pid string) int {
 	return n
 }
 
-// parents gives the parent of each process, as it was recorded last.
+// parents returns the parent of each process, as it was recorded last.
 func parents(rec *recording.Recording) map[int]int {
 	out, when := map[int]int{}, map[int]time.Duration{}
 	for _, s := range rec.Info(metric.ProcessInfo) {
@@ -198,7 +201,7 @@ func ticks(byPID map[int][]*reading) []time.Duration {
 	return slices.Compact(out)
 }
 
-// lives cuts the readings of a pid where it was given to another process.
+// lives splits the readings of a pid where the pid went to another process.
 func lives(list []*reading) [][]*reading {
 	var out [][]*reading
 	from := 0
@@ -211,11 +214,11 @@ func lives(list []*reading) [][]*reading {
 	return out
 }
 
-// A builder adds up what processes show, by the reading at which they show it.
+// A builder adds up the CPU time that processes show, by reading.
 type builder struct {
 	ticks         []time.Duration
 	own           map[time.Duration]Split
-	waited, ended map[time.Duration]map[int]Split // by the pid of who waits
+	waited, ended map[time.Duration]map[int]Split // by the pid of the waiting parent
 	lives         map[int][]*Process
 }
 
@@ -231,7 +234,7 @@ func (b *builder) process(pid int, life []*reading) *Process {
 		Began: begin.at > b.first() && begin.dated && begin.born >= b.first().Seconds(),
 	}
 	before := begin
-	if p.Began { // all that it shows is of the window
+	if p.Began { // all that it shows is in the window
 		before = &reading{}
 	}
 	for _, r := range life {
@@ -251,7 +254,7 @@ func put(into map[time.Duration]map[int]Split, at time.Duration, pid int, n Spli
 	into[at][pid] = into[at][pid].plus(n)
 }
 
-// next gives the first moment of a reading after another.
+// next returns the time of the next reading.
 func (b *builder) next(at time.Duration) time.Duration {
 	i, found := slices.BinarySearch(b.ticks, at)
 	if found {
@@ -260,14 +263,14 @@ func (b *builder) next(at time.Duration) time.Duration {
 	return b.ticks[min(i, len(b.ticks)-1)]
 }
 
-// nobody stands for who waited where parents were not recorded.
+// nobody is the pid of the waiting parent if parents were not recorded.
 const nobody = 0
 
-// deepest is how far ancestors are sought: deeper trees of processes that all ended in one window are none.
+// deepest bounds the search for ancestors: deeper trees of processes that all end in one window do not occur.
 const deepest = 64
 
-// takeOff puts what was read of processes that ended against the nearest ancestor that was there afterwards: it has
-// waited for them, or for one that had.
+// takeOff sets what was read of ended processes against the nearest ancestor that was there afterwards: it has waited
+// for them, or for a process that had.
 func (b *builder) takeOff(list []*Process) {
 	b.lives = map[int][]*Process{}
 	for _, p := range list {
@@ -281,7 +284,7 @@ func (b *builder) takeOff(list []*Process) {
 	}
 }
 
-// waits gives the process that is there at a reading, or else its nearest ancestor that is.
+// waits returns the process if it is there at a reading, or else its nearest ancestor that is.
 func (b *builder) waits(pid int, at time.Duration) int {
 	for range deepest {
 		var before *Process
@@ -301,14 +304,14 @@ func (b *builder) waits(pid int, at time.Duration) int {
 	return nobody
 }
 
-// unread gives what processes of the list waited for at a reading and nobody had read, and adds it to those that wait.
-// What was read of children of nobody known is taken off all. What was read of children that nobody has waited for yet
-// is taken off at the next reading.
+// unread returns what processes of the list waited for at a reading without it having been read, and adds it to these
+// processes. What was read of children without a known parent is subtracted from all. What was read of children that
+// nobody has waited for yet is subtracted at the next reading.
 func (b *builder) unread(at time.Duration, list []*Process) (sum Split) {
 	b.carry(at)
 	for _, p := range list {
 		n := b.waited[at][p.PID].rest(b.ended[at][p.PID])
-		delete(b.waited[at], p.PID) // of two processes with one pid the first has it
+		delete(b.waited[at], p.PID) // the first of two processes with one pid gets it
 		sum = sum.plus(n)
 		if !p.Ended {
 			p.Children += n.Sum()
@@ -317,7 +320,7 @@ func (b *builder) unread(at time.Duration, list []*Process) (sum Split) {
 	return sum.rest(b.ended[at][nobody])
 }
 
-// carry moves what is more than was waited for at a reading to the next one.
+// carry moves what exceeds the time waited for at a reading to the next reading.
 func (b *builder) carry(at time.Duration) {
 	next := b.next(at)
 	if next == at {
