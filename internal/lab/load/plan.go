@@ -253,7 +253,7 @@ type schedule struct {
 	first float64       // requests due before this step; a fraction is carried into the next step
 }
 
-// due returns the time of request n after the start. n must not decrease between calls. After the last step ok is
+// due returns the time of request n after the start. n must not decrease between calls. After the last step it returns
 // false.
 func (s *schedule) due(n uint64) (time.Duration, bool) {
 	for ; s.step < len(s.steps); s.step++ {
