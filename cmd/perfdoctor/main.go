@@ -22,8 +22,8 @@ import (
 // version is set by the build (-X main.version).
 var version = "unknown"
 
-// memoryLimit is from where on the garbage collector works harder, in bytes: the packaged unit grants 256 MiB, of which
-// the program's text, stacks and BPF maps need some.
+// memoryLimit is the size, in bytes, above which the garbage collector works harder. The packaged unit grants 256
+// MiB, and the program's text, stacks and BPF maps need a part of that.
 const memoryLimit = 192 << 20
 
 func main() {
@@ -34,7 +34,7 @@ func main() {
 		os.Exit(code)
 	}
 	if guest.IsInit() {
-		fmt.Fprintln(os.Stderr, guest.Main()) // what it returns for is the end of the guest
+		fmt.Fprintln(os.Stderr, guest.Main()) // when it returns, the guest ends
 		os.Exit(1)
 	}
 	if code, child := lab.RunIfChild(); child { // a process of a scenario
@@ -45,14 +45,13 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
-	// A reader that went away is then an error of the write, not the end of the process: the recording is still to be
-	// saved.
+	// A lost reader then causes a write error and does not end the process: the recording must still be saved.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	streams := command.Streams{Out: os.Stdout, Err: os.Stderr}
 	os.Exit(cli.Run(ctx, version, os.Args[1:], streams, commands.Scenario))
 }
 
-// ending gives the signals that end the observation, a lost terminal among them, less those that the parent wants
+// ending returns the signals that end the observation, including a lost terminal, except those that the parent wants
 // ignored (nohup).
 func ending() []os.Signal {
 	return slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)

@@ -19,8 +19,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/cgroupfs"
 )
 
-// Cgroup is a control group below the lab's own directory: in the v1 hierarchy of each controller where that is
-// mounted, else in v2. The memory group is made when a limit is set, so that other processes keep theirs.
+// Cgroup is a control group below the lab's own directory: in the v1 hierarchy of each controller if that is mounted,
+// otherwise in v2. The memory group is made only when a limit is set, so that other processes stay in theirs.
 type Cgroup struct {
 	rel    string  // pd-<name>-<pid>/a/b
 	parent *Cgroup // nil for the lab's own directory
@@ -72,8 +72,8 @@ func (l *Lab) Cgroup(path ...string) (*Cgroup, error) {
 	return c, l.onClose(c.remove) // each level removes its own, the innermost first
 }
 
-// makeCPU makes the group for the cpu controller and, where v1 mounts cpuacct apart, for that too: container engines
-// put their processes in both, and CPU use is counted in the second.
+// makeCPU makes the group for the cpu controller and, if v1 mounts cpuacct separately, for cpuacct too: container
+// engines put their processes in both, and cpuacct counts CPU use.
 func (c *Cgroup) makeCPU() error {
 	cpu, err := c.dir("cpu")
 	if err != nil || cpu.v2 {
@@ -81,20 +81,20 @@ func (c *Cgroup) makeCPU() error {
 	}
 	h, err := findHierarchy("cpuacct")
 	if err != nil || h.root == cpu.root {
-		return nil //nolint:nilerr // a kernel without the controller has no use to count
+		return nil //nolint:nilerr // a kernel without the controller counts no use
 	}
 	_, err = c.dir("cpuacct")
 	return err
 }
 
-// Dir is the directory of a controller ("cpu", "memory", or "cpuacct" where v1 has it) for the group, made when it is
-// not there yet.
+// Dir returns the group's directory for a controller ("cpu", "memory", or "cpuacct" where v1 has it). It makes the
+// directory if it does not exist yet.
 func (c *Cgroup) Dir(controller string) (string, error) {
 	d, err := c.dir(controller)
 	return d.path, err
 }
 
-// Path is the group's path within the hierarchy of its controllers, as in /proc/<pid>/cgroup.
+// Path returns the group's path within the hierarchy of its controllers, as in /proc/<pid>/cgroup.
 func (c *Cgroup) Path() string { return "/" + c.rel }
 
 func (c *Cgroup) dir(controller string) (groupDir, error) {
@@ -123,7 +123,7 @@ func (c *Cgroup) dir(controller string) (groupDir, error) {
 	return d, nil
 }
 
-// make creates the directory; in v2 its parent hands it the controller.
+// make creates the directory. In v2 it also enables the controller in the parent.
 func (d groupDir) make(controller string) error {
 	if d.v2 {
 		control := filepath.Join(filepath.Dir(d.path), "cgroup.subtree_control")
@@ -151,7 +151,7 @@ func findHierarchy(controller string) (hierarchy, error) {
 }
 
 // hierarchyIn parses lines "device path type options 0 0" (fs/proc_namespace.c). A controller is bound to one
-// hierarchy: v2 offers it only when no v1 mount has it.
+// hierarchy: v2 offers it only if no v1 mount has it.
 func hierarchyIn(mounts []byte, controller string, inV2 func(root string) bool) (hierarchy, bool) {
 	var v2 hierarchy
 	for line := range bytes.Lines(mounts) {
@@ -175,7 +175,7 @@ func hasController(root, controller string) bool {
 }
 
 // SetQuota lets the group use quota of CPU time, summed over CPUs, in each period. A quota of 0 lifts the limit. The
-// kernel wants 1 ms to 1 s for the period and at least 1 ms of quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
+// kernel requires a period of 1 ms to 1 s and a quota of at least 1 ms (kernel/sched/core.c, tg_set_cfs_bandwidth).
 func (c *Cgroup) SetQuota(period, quota time.Duration) error {
 	d, err := c.dir("cpu")
 	if err != nil {
@@ -198,7 +198,7 @@ func (c *Cgroup) SetQuota(period, quota time.Duration) error {
 	return d.write("cpu.cfs_quota_us", strconv.FormatInt(limit, 10))
 }
 
-// SetMemoryLimit bounds the group's memory in bytes and moves the processes of the group below the limit.
+// SetMemoryLimit bounds the group's memory in bytes and moves the group's processes under the limit.
 func (c *Cgroup) SetMemoryLimit(bytes int64) error {
 	d, err := c.dir("memory")
 	if err != nil {
@@ -226,7 +226,7 @@ func (c *Cgroup) SetMemoryLimit(bytes int64) error {
 // Throttling is the group's share of cpu.stat, counted since it was made.
 type Throttling struct {
 	Periods   uint64        // periods in which the group ran (nr_periods)
-	Throttled uint64        // of those, the ones in which it ran out of quota (nr_throttled)
+	Throttled uint64        // the part of Periods in which it ran out of quota (nr_throttled)
 	Time      time.Duration // waited for quota; v1 sums over CPUs (throttled_time), v2 too (throttled_usec)
 }
 
@@ -318,7 +318,7 @@ func (c *Cgroup) snapshot() map[string]groupDir {
 	return dirs
 }
 
-// current is the directory of the group that file, a /proc/<pid>/cgroup, names for the controller. Lines are
+// current returns the directory of the group that file, a /proc/<pid>/cgroup, names for the controller. Lines are
 // "id:controllers:path", with no controllers for v2 (cgroups(7)).
 func (h hierarchy) current(controller, file string) (string, error) {
 	data, err := os.ReadFile(file)
@@ -345,8 +345,9 @@ func (d groupDir) write(file, value string) error {
 	return nil
 }
 
-// joinThread moves the calling thread into the group, for a child that must start in it, and returns the way back.
-// Only v1 lets one thread move (its tasks file); v2 starts a child in a group by CLONE_INTO_CGROUP.
+// joinThread moves the calling thread into the group, for a child that must start in it. It returns a function that
+// moves the thread back. Only v1 can move a single thread (its tasks file); v2 starts a child in a group with
+// CLONE_INTO_CGROUP.
 func (c *Cgroup) joinThread() (leave func() error, err error) {
 	var back []func() error
 	leave = func() error {
@@ -373,7 +374,7 @@ func (c *Cgroup) joinThread() (leave func() error, err error) {
 	return leave, nil
 }
 
-// v2Dir is the group's directory in v2, or "".
+// v2Dir returns the group's directory in v2, or "".
 func (c *Cgroup) v2Dir() string {
 	for _, d := range c.snapshot() {
 		if d.v2 {
@@ -384,12 +385,12 @@ func (c *Cgroup) v2Dir() string {
 }
 
 const (
-	// removeWait is how long a group may stay busy: a process that was killed leaves it when it is reaped.
+	// removeWait is how long a group may stay busy: a killed process leaves its group when it is reaped.
 	removeWait = 2 * time.Second
 	removePoll = 10 * time.Millisecond
 )
 
-// remove sends what still runs in the group back to where it came from and removes the directories.
+// remove moves processes that still run in the group back to their original groups, and removes the directories.
 func (c *Cgroup) remove() error {
 	var errs []error
 	for _, d := range c.snapshot() {
@@ -417,7 +418,7 @@ func (c *Cgroup) removeDir(d groupDir) error {
 	}
 }
 
-// sendHome needs no error: a process that has ended meanwhile is fine, and one that stays makes Rmdir fail.
+// sendHome returns no error: a process may have ended meanwhile, and a process that stays makes Rmdir fail.
 func (c *Cgroup) sendHome(d groupDir, pid int) {
 	c.mu.Lock()
 	home, ok := c.home[pid]
@@ -443,7 +444,7 @@ func Sweep() []string {
 	return removed
 }
 
-// StaleGroups are the groups that [Sweep] looks for, in all hierarchies.
+// StaleGroups returns the groups that [Sweep] looks for, in all hierarchies.
 func StaleGroups() []string {
 	roots, err := cgroupRoots()
 	if err != nil {

@@ -28,7 +28,7 @@ type Mode string
 const (
 	ModeServer    Mode = "server"    // Addr, Server
 	ModeClient    Mode = "client"    // Addr, Client
-	ModeCloseWait Mode = "closewait" // Addr, Client: a client that holds every connection, also when the peer closed
+	ModeCloseWait Mode = "closewait" // Addr, Client: a client that holds every connection, even if the peer closed it
 	ModeSpin      Mode = "spin"      // Spin
 	ModePool      Mode = "pool"      // Pool
 	ModeOpenFDs   Mode = "openfds"   // FDs
@@ -38,27 +38,27 @@ const (
 	ModeAnswer    Mode = "answer"    // Answer
 )
 
-// ChildOptions say what a child process does; only the part that belongs to the mode counts.
+// ChildOptions say what a child process does. Only the part that belongs to the mode counts.
 type ChildOptions struct {
 	Mode     Mode
 	Name     string        // shown as the process's comm, 15 bytes; "": pd-<mode>
 	Addr     string        // ip:port to listen on or to send to
-	Affinity []int         // as of Place; not in a container
-	Duration time.Duration // 0: 10 s, or 10 min for a server and sleep, the most
+	Affinity []int         // as in Place; not in a container
+	Duration time.Duration // 0: 10 s, or 10 min for a server and sleep; at most 10 min
 	Server   ServeOptions
 	Client   ClientOptions
 	Spin     SpinOptions
 	Pool     PoolOptions
 	FDs      FDOptions
 	Flood    FloodOptions
-	// Load's Result is in the last Stats; its Live line is written by the parent. Its duration bounds the child,
-	// Duration does not.
+	// Load's Result is in the last Stats, and the parent writes its Live line. The plan's duration bounds the child,
+	// not Duration.
 	Load   *load.Plan
 	Answer *load.ServerPlan
 	Engine *engineOptions `json:",omitempty"` // set by Host.StartDocker alone
 }
 
-// limit is the child's time. Client.Duration and Server.Duration are for loads within this process.
+// limit returns the child's time limit. Client.Duration and Server.Duration are for loads within this process.
 func (o ChildOptions) limit() time.Duration {
 	fallback := defaultClientTime
 	if o.Mode == ModeClient {
@@ -87,11 +87,11 @@ func (o ChildOptions) limit() time.Duration {
 type Child struct {
 	*Process
 
-	loadPid int // in a container; 0: Process.Pid
+	loadPid int // the pid in a container; 0: Process.Pid
 
 	stdin *os.File // closing it asks the child to end and report
 	errs  *tail
-	live  io.Writer // of a load.Plan, or nil
+	live  io.Writer // for a load.Plan, or nil
 
 	mu    sync.Mutex
 	stats Stats
@@ -104,13 +104,13 @@ func (h *Host) StartClient(addr string, o ClientOptions) (*Child, error) {
 	return h.StartChild(nil, ChildOptions{Mode: ModeClient, Addr: addr, Client: o})
 }
 
-// StartServer starts a process in the host that listens on addr; it listens when the call returns.
+// StartServer starts a process in the host that listens on addr. It is listening when the call returns.
 func (h *Host) StartServer(addr string, o ServeOptions) (*Child, error) {
 	return h.StartChild(nil, ChildOptions{Mode: ModeServer, Addr: addr, Server: o})
 }
 
 // StartChild starts this program again, in the host and the group (nil for none), to run one load. The program's main
-// or TestMain must call [RunIfChild] first. It returns when the load has begun.
+// or TestMain must call [RunIfChild] first. StartChild returns when the load has begun.
 func (h *Host) StartChild(group *Cgroup, o ChildOptions) (*Child, error) {
 	cmd, err := childCommand(o)
 	if err != nil {
@@ -119,7 +119,7 @@ func (h *Host) StartChild(group *Cgroup, o ChildOptions) (*Child, error) {
 	return h.startChild(group, cmd, o)
 }
 
-// childCommand is this program as a child.
+// childCommand returns the command that runs this program as a child.
 func childCommand(o ChildOptions) (*exec.Cmd, error) {
 	options, err := json.Marshal(o)
 	if err != nil {
@@ -150,7 +150,8 @@ func (h *Host) startChild(group *Cgroup, cmd *exec.Cmd, o ChildOptions) (*Child,
 	return c, c.await(h, o)
 }
 
-// LoadPid is the process that runs the load: in a container another than that of Process, which waits for it.
+// LoadPid returns the pid of the process that runs the load. In a container that is not the pid of Process, which
+// waits for it.
 func (c *Child) LoadPid() int {
 	if c.loadPid != 0 {
 		return c.loadPid
@@ -177,7 +178,7 @@ func (c *Child) start(h *Host, place Place, cmd *exec.Cmd) (*os.File, error) {
 	return reports, nil
 }
 
-// startWait is how long a child may take to begin: a process start on a busy machine, throttled by a small quota.
+// startWait is how long a child may take to begin on a busy machine, throttled by a small quota.
 const startWait = 20 * time.Second
 
 func (c *Child) await(h *Host, o ChildOptions) error {
@@ -216,14 +217,14 @@ func (c *Child) listen(reports *os.File) {
 	}
 }
 
-// Stats is the child's latest report, at most about 100 ms old while it gets CPU time.
+// Stats returns the child's latest report, at most about 100 ms old while the child gets CPU time.
 func (c *Child) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stats
 }
 
-// Wait waits until the load has ended by its own bounds, and returns its last report.
+// Wait waits until the load ends by its own bounds, and returns its last report.
 func (c *Child) Wait() (Stats, error) {
 	err := c.Process.Wait()
 	<-c.heard
@@ -270,8 +271,8 @@ func (t *tail) String() string {
 	return t.buf.String()
 }
 
-// RunIfChild runs a load when this process was started by [Host.StartChild], and else does nothing. It belongs first in
-// main or TestMain, which must then exit with the code:
+// RunIfChild runs a load if [Host.StartChild] started this process, and otherwise does nothing. Call it first in main
+// or TestMain, which must then exit with the code:
 //
 //	if code, child := lab.RunIfChild(); child {
 //		os.Exit(code)
@@ -309,7 +310,7 @@ func runChild(options string) error {
 	}
 	limit := o.limit()
 	if o.Mode == ModeClient || o.Mode == ModeCloseWait {
-		limit = maxDuration // that of its plan is shorter; what is under way then is waited for
+		limit = maxDuration // the limit of its plan is shorter; it waits for requests under way
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -324,7 +325,7 @@ func runChild(options string) error {
 	return encoder.Encode(rec.snapshot())
 }
 
-// exitOn ends the load when the parent closes its end of stdin, by wish or by dying.
+// exitOn ends the load when the parent closes its end of stdin, on purpose or by dying.
 func exitOn(cancel context.CancelFunc) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	cancel()
@@ -341,7 +342,7 @@ func report(ctx context.Context, encoder *json.Encoder, rec *recorder) {
 	}
 }
 
-// childLoad makes the load of the mode; a server listens when it returns.
+// childLoad makes the load of the mode. A server is listening when childLoad returns.
 func childLoad(o ChildOptions, rec *recorder) (func(context.Context), error) {
 	switch o.Mode {
 	case ModeServer:

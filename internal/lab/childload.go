@@ -26,7 +26,7 @@ const (
 	maxFDs = 1 << 20
 )
 
-// SpinOptions use CPU time on threads of their own. A unit is a burst on one thread; its latency is the wall time from
+// SpinOptions use CPU time on separate threads. A unit is a burst on one thread. Its latency is the wall time from
 // when it was due until its CPU time was used, so that throttling shows.
 type SpinOptions struct {
 	Threads int           // 0: 1
@@ -34,7 +34,7 @@ type SpinOptions struct {
 	Every   time.Duration // from the start of a burst to the start of the next; 0: at once
 }
 
-// steadyBurst is the unit of a spin without pattern, the tick of CPU accounting at HZ=100.
+// steadyBurst is the unit of a spin without a pattern: the tick of CPU accounting at HZ=100.
 const steadyBurst = 10 * time.Millisecond
 
 func newSpin(o SpinOptions, rec *recorder) (func(context.Context), error) {
@@ -46,8 +46,8 @@ func newSpin(o SpinOptions, rec *recorder) (func(context.Context), error) {
 	}
 	o.Threads = max(o.Threads, 1)
 	return func(ctx context.Context) {
-		// The runtime sizes itself to the CPUs and, since Go 1.25, to the quota: the load must exceed both. One more
-		// runs the reports.
+		// The runtime sizes itself to the CPUs and, since Go 1.25, to the quota, but the load must exceed both. One
+		// more thread makes the reports.
 		runtime.GOMAXPROCS(o.Threads + 1)
 		rec.ready("")
 		start := time.Now()
@@ -60,7 +60,7 @@ func newSpin(o SpinOptions, rec *recorder) (func(context.Context), error) {
 }
 
 func spin(ctx context.Context, due time.Time, o SpinOptions, rec *recorder) {
-	runtime.LockOSThread() // the thread's CPU clock is read; the thread ends with the goroutine
+	runtime.LockOSThread() // because the thread's CPU clock is read; the thread ends with the goroutine
 	for ctx.Err() == nil {
 		if err := load.Burn(ctx, o.Burst); err != nil {
 			rec.fail(err)
@@ -82,7 +82,7 @@ func spin(ctx context.Context, due time.Time, o SpinOptions, rec *recorder) {
 type FDOptions struct {
 	Count     int     // files to open
 	PerSecond float64 // 0: all at once
-	Limit     uint64  // RLIMIT_NOFILE to set first; 0: as it is
+	Limit     uint64  // RLIMIT_NOFILE to set first; 0: unchanged
 }
 
 func newOpener(o FDOptions, rec *recorder) (func(context.Context), error) {
@@ -96,7 +96,7 @@ func newOpener(o FDOptions, rec *recorder) (func(context.Context), error) {
 	}
 	return func(ctx context.Context) {
 		if o.PerSecond > 0 {
-			rec.ready("") // else ready says that all are open
+			rec.ready("") // otherwise ready says that all are open
 		}
 		files := openFiles(ctx, o, rec)
 		rec.ready("")
@@ -130,10 +130,10 @@ func openFiles(ctx context.Context, o FDOptions, rec *recorder) []*os.File {
 	return files
 }
 
-// FloodOptions send UDP datagrams at a rate. A unit is a datagram the kernel took.
+// FloodOptions send UDP datagrams at a rate. A unit is a datagram that the kernel accepted.
 type FloodOptions struct {
 	PPS     int // datagrams a second over all sockets, at most 200,000
-	Sockets int // with a source port each, so that flows differ; 0: 1
+	Sockets int // each has its own source port, so that flows differ; 0: 1
 	Size    int // bytes of payload, 0 to 1452
 }
 
@@ -169,10 +169,11 @@ func dialUDP(to netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// floodTick is how often the datagrams that are due are sent: 300 at 60,000 a second, less than a socket buffer holds.
+// floodTick is how often due datagrams are sent: 300 at 60,000 a second, less than a socket buffer holds.
 const floodTick = 5 * time.Millisecond
 
-// flood does not catch up after a pause of more than a second, which would be a burst and not a rate.
+// flood sends datagrams at the rate. It does not catch up after a pause of more than a second: that would be a burst,
+// not a rate.
 func flood(ctx context.Context, fds []int, o FloodOptions, rec *recorder) {
 	payload := make([]byte, o.Size)
 	rec.ready("")

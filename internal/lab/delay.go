@@ -14,17 +14,17 @@ import (
 const (
 	// maxDelay is a round trip by satellite, in one direction.
 	maxDelay = time.Second
-	// maxInFlight is the packets on the line at one time; more are dropped, as by a router. At 1500 bytes it holds 1.2
-	// Gbit/s for 100 ms.
+	// maxInFlight is the most packets on the line at one time. More are dropped, as by a router. At 1500 bytes that
+	// is 1.2 Gbit/s for 100 ms.
 	maxInFlight = 10_000
-	// largestPacket is the most that an IPv4 packet can have, whatever the device's MTU is set to.
+	// largestPacket is the largest size of an IPv4 packet, whatever the device's MTU is set to.
 	largestPacket = 1 << 16
 )
 
-// DelayLine joins two hosts by a line on which every packet is for delay in either direction, up, with the addresses
-// given as CIDR. It returns the names of the devices in a and in b. Its ends are TUN devices, and this process carries
-// the packets between them (netem is a module that few kernels of small machines have): for latency, not for
-// throughput.
+// DelayLine joins two hosts by a line that delays every packet by delay in either direction. The devices are up and
+// have the given addresses as CIDR. It returns the names of the devices in a and in b. The ends are TUN devices, and
+// this process carries the packets between them, because few kernels of small machines have the netem module. It is
+// for latency, not for throughput.
 func (l *Lab) DelayLine(a, b *Host, aCIDR, bCIDR string, delay time.Duration) (aDev, bDev string, err error) {
 	if delay < 0 || delay > maxDelay {
 		return "", "", fmt.Errorf("line from %s to %s: a delay of %v: want 0 to %v", a.name, b.name, delay, maxDelay)
@@ -42,7 +42,7 @@ func (l *Lab) DelayLine(a, b *Host, aCIDR, bCIDR string, delay time.Duration) (a
 	carriers.Go(func() { carry(aEnd, bEnd, delay) })
 	carriers.Go(func() { carry(bEnd, aEnd, delay) })
 	err = l.onClose(func() error {
-		err := errors.Join(aEnd.Close(), bEnd.Close()) // the devices go with their descriptors
+		err := errors.Join(aEnd.Close(), bEnd.Close()) // the devices disappear with their descriptors
 		carriers.Wait()
 		return err
 	})
@@ -52,7 +52,7 @@ func (l *Lab) DelayLine(a, b *Host, aCIDR, bCIDR string, delay time.Duration) (a
 	return aDev, bDev, errors.Join(a.configure(aDev, aCIDR), b.configure(bDev, bCIDR))
 }
 
-// openTUN makes a TUN device in the host. It is there as long as the file is open.
+// openTUN makes a TUN device in the host. The device exists as long as the file is open.
 func (h *Host) openTUN(name string) (*os.File, error) {
 	var file *os.File
 	err := h.Do(func() error {
@@ -72,7 +72,7 @@ func (h *Host) openTUN(name string) (*os.File, error) {
 	return file, nil
 }
 
-// attachTUN gives the descriptor its device, without a header before the packets. Only then can it be polled
+// attachTUN attaches the descriptor to its device, without a header before the packets. Only then can it be polled
 // (tun_chr_poll in drivers/net/tun.c), and so be made non-blocking for [os.NewFile].
 func attachTUN(fd int, name string) error {
 	req, err := unix.NewIfreq(name)
@@ -86,20 +86,20 @@ func attachTUN(fd int, name string) error {
 	return unix.SetNonblock(fd, true)
 }
 
-// packet is on the line until arrives.
+// packet is a packet on the line until arrives.
 type packet struct {
 	data    []byte
 	arrives time.Time
 }
 
-// carry takes packets from one end to the other until that one is closed.
+// carry takes packets from one end to the other until the first one is closed.
 func carry(from io.Reader, to io.Writer, delay time.Duration) {
 	line := make(chan packet, maxInFlight)
 	var arrivals sync.WaitGroup
 	arrivals.Go(func() {
 		for p := range line {
 			time.Sleep(time.Until(p.arrives))
-			_, _ = to.Write(p.data) // a device that is down or full drops it, as a line does
+			_, _ = to.Write(p.data) // a device that is down or full drops the packet, as a line does
 		}
 	})
 	buf := make([]byte, largestPacket)

@@ -19,26 +19,26 @@ import (
 // modeEngine is process 1 of an engine's namespaces.
 const modeEngine Mode = "engine"
 
-// engineOptions are those of a child of modeEngine.
+// engineOptions are the options of a child in modeEngine.
 type engineOptions struct {
 	Dir          string // data, socket and log
 	CgroupParent string // "/pd-<name>-<pid>/docker-<host>"
 }
 
-// Names in an engine's directory.
+// The names in an engine's directory.
 const (
 	socketName    = "docker.sock"
 	dockerdLog    = "dockerd.log"
 	dockerdConfig = "daemon.json"
 )
 
-// engineEnv is the environment of dockerd and of its client: no proxy, no context and no home of the user's.
+// engineEnv returns the environment of dockerd and of its client, without the user's proxy, context and home.
 func engineEnv(dir string) []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 }
 
-// newEngine starts dockerd, which answers when the call returns. The process is the first one of its pid namespace, so
-// that all others end with it: containerd's shims leave the family of those who started them.
+// newEngine starts dockerd, which answers when the call returns. This process is the first one in its pid namespace,
+// so all others end with it. Otherwise containerd's shims would survive, because they detach from their parent.
 func newEngine(o *engineOptions, rec *recorder) (func(context.Context), error) {
 	if o == nil {
 		return nil, errors.New("engine: the child has no options")
@@ -63,9 +63,9 @@ func newEngine(o *engineOptions, rec *recorder) (func(context.Context), error) {
 	}, nil
 }
 
-// veilMachine takes from the engine's mount namespace what dockerd would change of the machine, although all of it is
-// in the directories it is given: it writes /etc/docker/key.json and /opt/containerd, keeps sockets and locks in /run,
-// asks a firewalld it finds there to open ports, and loads an AppArmor profile (seen with docker.io 20.10).
+// veilMachine hides from the engine's mount namespace what dockerd would change on the machine. Although it is given
+// its own directories, dockerd writes /etc/docker/key.json and /opt/containerd, keeps sockets and locks in /run, asks
+// a firewalld that it finds there to open ports, and loads an AppArmor profile (seen with docker.io 20.10).
 func veilMachine(dir string) error {
 	for _, hidden := range []string{"/run", "/etc", "/opt"} {
 		if dir == hidden || strings.HasPrefix(dir, hidden+"/") {
@@ -78,8 +78,8 @@ func veilMachine(dir string) error {
 		flags                uintptr
 	}{
 		{"", "/", "", unix.MS_REC | unix.MS_PRIVATE},
-		{"proc", "/proc", "proc", noExec}, // of the new pid namespace
-		// Only net.* are per namespace. The engine sets these, and may not set others.
+		{"proc", "/proc", "proc", noExec}, // for the new pid namespace
+		// Only net.* keys are per namespace. The engine sets these, and must not set others.
 		{"/proc/sys", "/proc/sys", "", unix.MS_BIND | unix.MS_REC},
 		{"/proc/sys/net", "/proc/sys/net", "", unix.MS_BIND},
 		{"", "/proc/sys", "", unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | noExec},
@@ -96,7 +96,7 @@ func veilMachine(dir string) error {
 	return errors.Join(writeAside("/etc"), writeAside("/opt"))
 }
 
-// writeAside lets what is written to the directory go to the tmpfs on /run.
+// writeAside redirects writes to the directory to the tmpfs on /run.
 func writeAside(dir string) error {
 	upper, work := "/run/aside"+dir, "/run/aside-work"+dir
 	for _, made := range []string{upper, work} {
@@ -111,12 +111,11 @@ func writeAside(dir string) error {
 	return nil
 }
 
-// startDockerd starts it without the capability to load kernel modules: those that containers need are the same that
-// the lab's own hosts need, and br_netfilter, which dockerd would load, changes how the bridges of the machine treat
-// packets.
+// startDockerd starts dockerd without the capability to load kernel modules. Containers need the same modules as the
+// lab's own hosts. dockerd would also load br_netfilter, which changes how the machine's bridges treat packets.
 func startDockerd(o *engineOptions) (ended <-chan error, err error) {
 	in := func(name string) string { return filepath.Join(o.Dir, name) }
-	// A file of its own keeps it from reading /etc/docker/daemon.json.
+	// Its own configuration file keeps it from reading /etc/docker/daemon.json.
 	if err := os.WriteFile(in(dockerdConfig), []byte("{}\n"), 0o600); err != nil {
 		return nil, err
 	}
@@ -129,9 +128,9 @@ func startDockerd(o *engineOptions) (ended <-chan error, err error) {
 	cmd := exec.Command("dockerd", "--config-file", in(dockerdConfig), "--log-level", "warn", //nolint:noctx // ends with the namespace
 		"--host", "unix://"+in(socketName), "--data-root", in("data"), "--exec-root", "/run/docker", "--pidfile",
 		"/run/docker.pid",
-		"--cgroup-parent", o.CgroupParent, "--exec-opt", "native.cgroupdriver=cgroupfs") // systemd has no part in a lab
+		"--cgroup-parent", o.CgroupParent, "--exec-opt", "native.cgroupdriver=cgroupfs") // a lab does not use systemd
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = o.Dir, engineEnv(o.Dir), log, log
-	runtime.LockOSThread() // the bounding set is the thread's, and so that of what it starts
+	runtime.LockOSThread() // the bounding set belongs to the thread, and its children inherit it
 	if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_MODULE, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("give up CAP_SYS_MODULE: %w", err)
 	}
@@ -143,7 +142,8 @@ func startDockerd(o *engineOptions) (ended <-chan error, err error) {
 	return end, nil
 }
 
-// dockerdWait is for a daemon that takes 0.3 s on an idle machine; the parent waits a little longer (startWait).
+// dockerdWait is how long dockerd may take to answer. It takes 0.3 s on an idle machine. The parent waits a little
+// longer (startWait).
 const (
 	dockerdWait = 15 * time.Second
 	dockerdPoll = 20 * time.Millisecond
@@ -173,7 +173,7 @@ func awaitDockerd(dir string, ended <-chan error) error {
 	}
 }
 
-// ping asks what Docker's API documents for this: GET /_ping.
+// ping sends GET /_ping, which Docker's API documents for this.
 func ping(client *http.Client) error {
 	answer, err := client.Get("http://docker/_ping") //nolint:noctx // the client has a timeout
 	if err != nil {
@@ -186,7 +186,7 @@ func ping(client *http.Client) error {
 	return nil
 }
 
-// logEnd is the end of dockerd's log, for messages.
+// logEnd returns the end of dockerd's log, for messages.
 func logEnd(dir string) string {
 	const enough = 600 // the last two lines
 	text, err := os.ReadFile(filepath.Join(dir, dockerdLog))

@@ -20,13 +20,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Engine is a Docker engine in a host: a dockerd with its own containerd, in the host's network and in pid and mount
-// namespaces of its own. Whatever it starts, mounts and configures there ends with its first process, also when this
-// process is killed: only its directory and cgroups stay, which are named like those of the lab.
+// Engine is a Docker engine in a host: a dockerd with its own containerd, in the host's network and in its own pid
+// and mount namespaces. Whatever it starts, mounts and configures there ends with its first process, even if this
+// process is killed. Only its directory and cgroups stay. They are named like those of the lab.
 type Engine struct {
 	host  *Host
-	dir   string // of its data, its socket, and the ids of its containers
-	group string // its cgroup-parent, below the lab's own group: "docker-" and the host, a name no Cgroup can have
+	dir   string // has its data, its socket, and the ids of its containers
+	group string // its cgroup-parent, below the lab's own group: "docker-" and the host, a name that no Cgroup can have
 }
 
 // Container says how a child runs in a container.
@@ -38,8 +38,8 @@ type Container struct {
 	Publish     []uint16 // --publish N:N: the host's ports that lead to the container's
 }
 
-// StartDocker starts an engine in the host, with its data in dir, which must not exist yet. Its image is this program,
-// which must be linked statically: nothing is fetched from anywhere. It needs dockerd and docker in PATH.
+// StartDocker starts an engine in the host, with its data in dir, which must not exist yet. Its image is this
+// program, which must be linked statically. Nothing is downloaded. It needs dockerd and docker in PATH.
 func (h *Host) StartDocker(dir string) (*Engine, error) {
 	e := &Engine{host: h, dir: dir, group: "docker-" + h.name}
 	if err := e.start(); err != nil {
@@ -77,7 +77,8 @@ func (e *Engine) start() error {
 	return e.importProgram(exe)
 }
 
-// staticProgram is the path of this program, or an error when it needs libraries, which an image of it alone lacks.
+// staticProgram returns the path of this program. It returns an error if the program needs libraries, because an
+// image with the program alone lacks them.
 func staticProgram() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -103,7 +104,7 @@ const (
 	programPath = "/perfdoctor"
 )
 
-// importProgram makes the image, through a pipe: `docker import` reads a tar archive.
+// importProgram makes the image. It pipes a tar archive to `docker import`.
 func (e *Engine) importProgram(exe string) error {
 	in, out := io.Pipe()
 	var said bytes.Buffer
@@ -139,18 +140,18 @@ func writeTar(w io.Writer, exe string) error {
 	return archive.Close()
 }
 
-// Socket is the engine's, for docker -H unix://PATH.
+// Socket returns the engine's socket, for docker -H unix://PATH.
 func (e *Engine) Socket() string { return filepath.Join(e.dir, socketName) }
 
-// docker is the command-line client without the user's settings, which may lead to another engine.
+// docker returns the command-line client without the user's settings, which may point to another engine.
 func (e *Engine) docker(args ...string) *exec.Cmd {
 	cmd := exec.Command("docker", append([]string{"--host", "unix://" + e.Socket()}, args...)...) //nolint:noctx // ends with the engine
 	cmd.Dir, cmd.Env = e.dir, engineEnv(e.dir)
 	return cmd
 }
 
-// StartChild is [Host.StartChild] in a container. [Process.Pid] is the pid of the engine's client, which passes on what
-// the child says, [Child.LoadPid] the pid of the child.
+// StartChild is [Host.StartChild] in a container. [Process.Pid] is the pid of the engine's client, which passes on
+// the child's output. [Child.LoadPid] returns the pid of the child.
 func (e *Engine) StartChild(c Container, o ChildOptions) (*Child, error) {
 	options, err := json.Marshal(o)
 	if err != nil {
@@ -188,9 +189,9 @@ func (c *Container) flags() []string {
 	return flags
 }
 
-// pidOf is the only process of the container whose id is in the file. The engine knows it by the number it has in the
-// engine's pid namespace; a control group lists it by the number that the reader sees (cgroup_procs_show in
-// kernel/cgroup/cgroup.c).
+// pidOf returns the pid of the only process in the container whose id is in the file. The engine knows the process by
+// its pid in the engine's pid namespace. A control group lists it by the pid in the reader's namespace
+// (cgroup_procs_show in kernel/cgroup/cgroup.c).
 func (e *Engine) pidOf(idFile string) (int, error) {
 	id, err := os.ReadFile(idFile)
 	if err != nil {
@@ -211,7 +212,7 @@ func (e *Engine) pidOf(idFile string) (int, error) {
 	return pids[0], nil
 }
 
-// removeGroups removes the control groups of the engine, which has ended, from every hierarchy: runc makes them in all.
+// removeGroups removes the control groups of the ended engine from every hierarchy: runc makes them in all.
 func (e *Engine) removeGroups() error {
 	roots, err := cgroupRoots()
 	if err != nil {
@@ -221,12 +222,12 @@ func (e *Engine) removeGroups() error {
 	for _, root := range roots {
 		run := filepath.Join(root, e.host.lab.run)
 		errs = append(errs, removeTreeSoon(filepath.Join(run, e.group)))
-		_ = unix.Rmdir(run) // not empty where the lab has groups of its own, which it removes itself
+		_ = unix.Rmdir(run) // not empty if the lab has its own groups, which it removes itself
 	}
 	return errors.Join(errs...)
 }
 
-// removeTreeSoon waits a moment for what was killed to leave its groups.
+// removeTreeSoon removes a tree of groups. It waits a moment for killed processes to leave them.
 func removeTreeSoon(dir string) error {
 	for deadline := time.Now().Add(removeWait); ; time.Sleep(removePoll) {
 		removeTree(dir)
@@ -240,7 +241,7 @@ func removeTreeSoon(dir string) error {
 	}
 }
 
-// cgroupRoots are the mount points of all control group hierarchies.
+// cgroupRoots returns the mount points of all control group hierarchies.
 func cgroupRoots() ([]string, error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is a network namespace of its own: interfaces, routes, tcp sysctls, conntrack table and rules. It shares the
+// Host is a network namespace with its own interfaces, routes, tcp sysctls, conntrack table and rules. It shares
 // processors, memory, pids and file system with the machine.
 type Host struct {
 	lab  *Lab
@@ -23,7 +23,7 @@ type Host struct {
 	nl   *netlink.Handle
 
 	mu      sync.Mutex
-	devices int // number of the next ethN
+	devices int // the number of the next ethN
 }
 
 // Host makes a host whose loopback is up. Names are unique in a lab.
@@ -88,13 +88,13 @@ func (h *Host) close() error {
 	return unix.Close(h.ns)
 }
 
-// Name is the name given to [Lab.Host].
+// Name returns the name given to [Lab.Host].
 func (h *Host) Name() string { return h.name }
 
-// NetNS is a path of the namespace for other programs (nsenter --net=PATH), good while the lab is open.
+// NetNS returns a path of the namespace for other programs (nsenter --net=PATH). It is valid while the lab is open.
 func (h *Host) NetNS() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.ns) }
 
-// Inode is the number of the namespace as in the link /proc/<pid>/ns/net.
+// Inode returns the number of the namespace, as in the link /proc/<pid>/ns/net.
 func (h *Host) Inode() (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(h.ns, &st); err != nil {
@@ -103,7 +103,7 @@ func (h *Host) Inode() (uint64, error) {
 	return st.Ino, nil
 }
 
-// Do runs fn on a thread of its own inside the namespace, and discards the thread. Sockets that fn makes stay in the
+// Do runs fn on a separate thread inside the namespace, and discards the thread. Sockets that fn makes stay in the
 // namespace; goroutines that fn starts do not run in it. fn must not call t.FailNow.
 func (h *Host) Do(fn func() error) error {
 	result := make(chan error, 1)
@@ -148,9 +148,9 @@ func destination(dst string, gateway net.IP) (*net.IPNet, error) {
 	}
 }
 
-// globalSysctls are the net.* keys that hold one value for the machine even where a child namespace shows them:
-// net/core/sysctl_net_core.c (net_core_table), net/netfilter/nf_conntrack_standalone.c (max is read-only in a child,
-// buckets resizes the one hash table).
+// globalSysctls returns the net.* keys that hold one value for the whole machine even if a child namespace shows
+// them: net/core/sysctl_net_core.c (net_core_table), net/netfilter/nf_conntrack_standalone.c (max is read-only in a
+// child, buckets resizes the one hash table).
 func globalSysctls() []string {
 	return []string{
 		"net/core/netdev_max_backlog", "net/netfilter/nf_conntrack_max", "net/nf_conntrack_max",
@@ -158,7 +158,8 @@ func globalSysctls() []string {
 	}
 }
 
-// sysctlPath is the path below /proc/sys of a key written with dots or, for device names with dots, with slashes.
+// sysctlPath returns the path below /proc/sys of a key written with dots or, for device names with dots, with
+// slashes.
 func sysctlPath(key string) (string, error) {
 	path := key
 	if !strings.Contains(key, "/") {
@@ -176,7 +177,7 @@ func sysctlPath(key string) (string, error) {
 }
 
 // Sysctl writes a per-namespace key, such as net.ipv4.tcp_tw_reuse. It refuses keys outside net.*, keys known to be
-// global, and keys that the kernel shows read-only in a child namespace, which is how it marks global ones
+// global, and keys that are read-only in a child namespace: that is how the kernel marks global keys
 // (ensure_safe_net_sysctl in net/sysctl_net.c, 5.12).
 func (h *Host) Sysctl(key, value string) error {
 	name, err := sysctlPath(key)
@@ -199,7 +200,7 @@ func (h *Host) Sysctl(key, value string) error {
 	})
 }
 
-// Forward makes the host a router for IPv4, and for IPv6 where the kernel has it.
+// Forward makes the host a router for IPv4, and for IPv6 if the kernel has it.
 func (h *Host) Forward() error {
 	if err := h.Sysctl("net.ipv4.ip_forward", "1"); err != nil {
 		return err
@@ -211,8 +212,8 @@ func (h *Host) Forward() error {
 	return err
 }
 
-// RPS sets the mask of CPUs (hexadecimal, as rps_cpus in Documentation/networking/scaling.rst) that process packets
-// received on every queue of dev. "0" turns it off.
+// RPS sets the mask of CPUs that process packets received on every queue of dev (hexadecimal, as rps_cpus in
+// Documentation/networking/scaling.rst). "0" turns it off.
 func (h *Host) RPS(dev, mask string) error {
 	err := h.Do(func() error { return writeRPS(dev, mask) })
 	if err != nil {
@@ -221,8 +222,9 @@ func (h *Host) RPS(dev, mask string) error {
 	return nil
 }
 
-// writeRPS reaches the namespace's own /sys/class/net by a sysfs mount that is attached nowhere: sysfs shows the
-// namespace of whoever mounted it (net/core/net-sysfs.c), and fsmount (5.2) needs no change of the mount table.
+// writeRPS reaches the namespace's own /sys/class/net through a sysfs mount that is attached nowhere. sysfs shows the
+// namespace of the process that mounted it (net/core/net-sysfs.c), and fsmount (5.2) needs no change of the mount
+// table.
 func writeRPS(dev, mask string) error {
 	sys, err := detachedSysfs()
 	if err != nil {

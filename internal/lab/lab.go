@@ -1,8 +1,8 @@
 // Package lab makes test hosts on one machine, for tests that need real network and CPU faults.
 //
-// A [Host] is a network namespace, joined to others with veth pairs and bridges; a [Cgroup] limits CPU and memory; load
-// runs in this process ([Host.Listen], [Host.Connect]) or in a process of its own ([Host.StartChild]), bounded by count
-// and by time.
+// A [Host] is a network namespace, joined to others with veth pairs and bridges. A [Cgroup] limits CPU and memory.
+// Load runs in this process ([Host.Listen], [Host.Connect]) or in its own process ([Host.StartChild]), bounded by
+// count and by time.
 //
 // # What is left behind
 //
@@ -47,7 +47,7 @@ func New(name string) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a lab needs root: it makes network namespaces and cgroups")
 	}
-	if _, ok := os.LookupEnv(childEnv); ok { // else a forgotten exit makes children start children without end
+	if _, ok := os.LookupEnv(childEnv); ok { // otherwise a forgotten exit makes children start children forever
 		return nil, errors.New("this process is a lab's child: main or TestMain must exit with the code of " +
 			"lab.RunIfChild")
 	}
@@ -59,11 +59,11 @@ func New(name string) (*Lab, error) {
 	}, nil
 }
 
-// Name is pd-<name>-<pid>: the name of the lab's cgroup directory, and the start of every device's alias.
+// Name returns pd-<name>-<pid>: the name of the lab's cgroup directory, and the start of every device's alias.
 func (l *Lab) Name() string { return l.run }
 
-// Close stops the loads and processes, and removes the cgroups, devices and namespaces, newest first. It goes on after
-// an error and returns all of them. A second call does nothing and returns nil.
+// Close stops the loads and processes, and removes the cgroups, devices and namespaces, newest first. It continues
+// after an error and returns all errors. A second call does nothing and returns nil.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -77,8 +77,8 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// onClose registers the removal of something just made. When the lab is already closed it removes it at once and
-// says so.
+// onClose registers the removal of something just made. If the lab is already closed, onClose removes it at once and
+// returns an error.
 func (l *Lab) onClose(remove func() error) error {
 	l.mu.Lock()
 	if !l.closed {

@@ -8,8 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// nextDevice is the name of the host's next interface, eth0 upwards. The run's name is in the alias, because a device
-// name holds 15 bytes (IFNAMSIZ).
+// nextDevice returns the name of the host's next interface, eth0 upwards. The run's name is in the alias, because a
+// device name holds 15 bytes (IFNAMSIZ).
 func (h *Host) nextDevice() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -18,8 +18,8 @@ func (h *Host) nextDevice() string {
 	return name
 }
 
-// Link joins two hosts with a veth pair, up, with the addresses given as CIDR ("" for none). It returns the names of
-// the devices in a and in b.
+// Link joins two hosts with a veth pair. The devices are up and have the given addresses as CIDR ("" for none). It
+// returns the names of the devices in a and in b.
 func (l *Lab) Link(a, b *Host, aCIDR, bCIDR string) (aDev, bDev string, err error) {
 	aDev, bDev = a.nextDevice(), b.nextDevice()
 	pair := netlink.NewVeth(netlink.LinkAttrs{Name: aDev, TxQLen: -1})
@@ -42,8 +42,9 @@ const (
 	upPoll = time.Millisecond
 )
 
-// awaitUp waits until dev sends: a device that was just brought up drops everything until a kernel worker has seen its
-// carrier and attached its queue (linkwatch_do_dev in net/core/link_watch.c), and the first SYN would be lost for 1 s.
+// awaitUp waits until dev can send. A device that was just brought up drops everything until a kernel worker has seen
+// its carrier and attached its queue (linkwatch_do_dev in net/core/link_watch.c). The first SYN would be lost, which
+// costs 1 s.
 func (h *Host) awaitUp(dev string) error {
 	for deadline := time.Now().Add(upWait); ; time.Sleep(upPoll) {
 		link, err := h.nl.LinkByName(dev)
@@ -59,20 +60,21 @@ func (h *Host) awaitUp(dev string) error {
 	}
 }
 
-// Port is a host to be joined to a bridge, with its address as CIDR.
+// Port is a host to join to a bridge, with its address as CIDR.
 type Port struct {
 	Host *Host
 	CIDR string
 }
 
-// Bridge makes a bridge in h, as a container engine does: the bridge has the address cidr ("" for none), and each
-// port's host is joined to it with a veth pair. Routes are left to the caller. It returns the bridge's name.
+// Bridge makes a bridge in h, as a container engine does. The bridge has the address cidr ("" for none), and a veth
+// pair joins each port's host to it. Routes are left to the caller. It returns the bridge's name.
 func (l *Lab) Bridge(h *Host, cidr string, ports ...Port) (string, error) {
 	name := h.nextDevice()
 	return name, l.NamedBridge(h, name, cidr, ports...)
 }
 
-// NamedBridge is [Lab.Bridge] with the device's name, up to 15 bytes: engines are known by theirs, such as docker0.
+// NamedBridge is [Lab.Bridge] with the given device name of up to 15 bytes: engines have known names, such as
+// docker0.
 func (l *Lab) NamedBridge(h *Host, name, cidr string, ports ...Port) error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1}}
 	if err := h.nl.LinkAdd(bridge); err != nil {
@@ -145,14 +147,14 @@ func (h *Host) address(link netlink.Link, cidr string) error {
 	return h.nl.AddrAdd(link, addr)
 }
 
-// ifaFlagNoDAD is IFA_F_NODAD (include/uapi/linux/if_addr.h): an IPv6 address is of use at once, and not after the
-// second that duplicate address detection takes.
+// ifaFlagNoDAD is IFA_F_NODAD (include/uapi/linux/if_addr.h): an IPv6 address is usable at once, without the second
+// that duplicate address detection takes.
 const ifaFlagNoDAD = 0x02
 
 func (h *Host) removeDevice(dev string) error {
 	link, err := h.nl.LinkByName(dev)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil // the peer took it along
+		return nil // it went away with its peer
 	}
 	if err != nil {
 		return fmt.Errorf("host %s: device %s: %w", h.name, dev, err)

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxDuration bounds every load, so that one which nobody stops ends within a test binary's own limit.
+	// maxDuration bounds every load, so that a load that nobody stops ends within a test binary's own limit.
 	maxDuration = 10 * time.Minute
 	// defaultClientTime and defaultServerTime apply when Duration is 0. A server outlasts its clients: in an emulated
 	// guest on a busy machine 1,200 connections take minutes.
@@ -17,21 +17,21 @@ const (
 	defaultServerTime = maxDuration
 	// requestBytes is the size of a request and of its echo, as package load has it.
 	requestBytes = 64
-	// errorPause keeps a client whose connects fail at once from using a CPU for it alone.
+	// errorPause keeps a client whose connects fail at once from using a whole CPU.
 	errorPause = time.Millisecond
 )
 
-// ClientOptions say what connections a client makes, in the words of most tests and scenarios; package load makes them.
-// It sends 64-byte requests and reads their echo. A unit is a request, or a connection without any.
+// ClientOptions say which connections a client makes, in the terms of most tests and scenarios. Package load makes
+// them. It sends 64-byte requests and reads their echo. A unit is a request, or a connection without any.
 type ClientOptions struct {
 	Count       int           // connections in all, or requests with KeepAlive; 0: until Duration has passed
-	Concurrency int           // at a time; 0: 1
+	Concurrency int           // connections at a time; 0: 1
 	Rate        float64       // connections due a second, or requests with KeepAlive; 0: as fast as possible
 	Duration    time.Duration // 0: as long as Count takes, else 10 s; at most 10 min
 	Timeout     time.Duration // of connect and of each answer; 0: 5 s
 	Requests    int           // on each connection
-	KeepAlive   bool          // one connection a worker, for all its requests
-	CloseFirst  bool          // the client closes first, else it waits for the server to close
+	KeepAlive   bool          // each worker uses one connection for all its requests
+	CloseFirst  bool          // the client closes first; otherwise it waits for the server to close
 	HoldOpen    bool          // keeps each connection open, and unread, until the end
 	BindIP      string        // source address, bound before connect; "": the kernel chooses
 	BindNoPort  bool          // with BindIP: set IP_BIND_ADDRESS_NO_PORT
@@ -44,10 +44,10 @@ type Load struct {
 	done   chan struct{}
 }
 
-// Stats is what the load has done so far.
+// Stats returns what the load has done so far.
 func (l *Load) Stats() Stats { return l.rec.snapshot() }
 
-// Wait waits until the load has ended by its own bounds.
+// Wait waits until the load ends by its own bounds.
 func (l *Load) Wait() Stats {
 	<-l.done
 	return l.rec.snapshot()
@@ -75,7 +75,7 @@ func (h *Host) begin(limit time.Duration, rec *recorder, run func(context.Contex
 	})
 }
 
-// limited is d within the bounds, and fallback for 0.
+// limited returns d within the bounds, or fallback for 0.
 func limited(d, fallback time.Duration) time.Duration {
 	if d <= 0 {
 		d = fallback
@@ -83,8 +83,8 @@ func limited(d, fallback time.Duration) time.Duration {
 	return min(d, maxDuration)
 }
 
-// fallback is the client's time without a Duration. Who counts has as long as it takes: in an emulated guest on a busy
-// machine 1000 connections may take a minute.
+// fallback returns the client's time limit without a Duration. A client with a Count may take as long as it needs: in
+// an emulated guest on a busy machine, 1000 connections may take a minute.
 func (o ClientOptions) fallback() time.Duration {
 	if o.Count > 0 && !o.HoldOpen {
 		return maxDuration
@@ -92,7 +92,7 @@ func (o ClientOptions) fallback() time.Duration {
 	return defaultClientTime
 }
 
-// plan is the client's load.
+// plan returns the client's load.
 func (o ClientOptions) plan(addr string, limit time.Duration) load.Plan {
 	p := load.Plan{
 		Target: addr, Protocol: load.TCP, Connections: max(o.Concurrency, 1), Count: uint64(max(o.Count, 0)),
@@ -118,8 +118,8 @@ func (o ClientOptions) plan(addr string, limit time.Duration) load.Plan {
 	return p
 }
 
-// Connect starts a client of addr (ip:port) with its sockets in the host. For a client whose sockets another process
-// owns, or which must be fast, see [Host.StartClient].
+// Connect starts a client of addr (ip:port) with its sockets in the host. For a client that must be fast, or whose
+// sockets another process must own, see [Host.StartClient].
 func (h *Host) Connect(addr string, o ClientOptions) (*Load, error) {
 	plan := o.plan(addr, limited(o.Duration, o.fallback()))
 	rec := newRecorder()
@@ -130,10 +130,10 @@ func (h *Host) Connect(addr string, o ClientOptions) (*Load, error) {
 	return h.begin(maxDuration, rec, run)
 }
 
-// ServeOptions say how a server treats its connections, in the words of most tests and scenarios; package load makes
-// it. By default it echoes 64-byte requests until the client closes. A unit is a request answered.
+// ServeOptions say how a server treats its connections, in the terms of most tests and scenarios. Package load makes
+// the server. By default it echoes 64-byte requests until the client closes. A unit is a request answered.
 type ServeOptions struct {
-	Backlog     int           // of listen; 0: 4096. The kernel queues one more
+	Backlog     int           // for listen; 0: 4096. The kernel queues one more
 	AcceptRate  float64       // connections accepted a second; 0: as fast as possible
 	NeverAccept bool          // leave every connection in the queue
 	CloseFirst  bool          // close after Requests answers, before the client does
@@ -158,8 +158,8 @@ func (o ServeOptions) plan(addr string, limit time.Duration) load.ServerPlan {
 	return p
 }
 
-// Listen starts a server on addr (ip:port, port 0 for any) in the host. It listens when the call returns; its address
-// is in Stats.
+// Listen starts a server on addr (ip:port, port 0 for any) in the host. It is listening when the call returns. Its
+// address is in Stats.
 func (h *Host) Listen(addr string, o ServeOptions) (*Load, error) {
 	plan := o.plan(addr, limited(o.Duration, defaultServerTime))
 	rec := newRecorder()

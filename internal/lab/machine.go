@@ -10,7 +10,7 @@ import (
 )
 
 // MachineSysctl writes a key of the whole machine, such as net.core.netdev_max_backlog; Close writes the old value
-// back. It is refused outside a guest of package vm: a user's machine is not a lab's to change.
+// back. It returns an error outside a guest of package vm: a lab must not change a user's machine.
 func (l *Lab) MachineSysctl(key, value string) error {
 	if !guest.Inside() {
 		return fmt.Errorf("sysctl %s is the whole machine's: it is set in a virtual machine only", key)

@@ -9,7 +9,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
-// newLoad runs a load.Plan with sockets of the dialer; nil for those of this process, which is a child in the host.
+// newLoad runs a load.Plan with sockets of the dialer. A nil dialer uses sockets of this process, a child in the
+// host.
 func newLoad(p *load.Plan, dialer load.Dialer, rec *recorder) (func(context.Context), error) {
 	if p == nil {
 		return nil, errors.New("load: the child has no plan")
@@ -33,7 +34,7 @@ func newLoad(p *load.Plan, dialer load.Dialer, rec *recorder) (func(context.Cont
 	}, nil
 }
 
-// planned is what is known of a load.Plan under way.
+// planned is what is known about a load.Plan under way.
 type planned struct {
 	mu     sync.Mutex
 	line   string
@@ -54,7 +55,7 @@ func (p *planned) end(r load.Result) {
 	p.result = &r
 }
 
-// fill adds the load's figures to a report. What failed in the lab itself stays in its Errors.
+// fill adds the load's figures to a report. Errors of the lab itself stay in the report's Errors.
 func (p *planned) fill(s *Stats, runner *load.Runner) {
 	now, err := runner.Snapshot()
 	if err != nil {
@@ -83,7 +84,7 @@ func (p *planned) fill(s *Stats, runner *load.Runner) {
 	s.Times = times.times()
 }
 
-// newAnswer runs a load.ServerPlan; it listens when the call returns.
+// newAnswer runs a load.ServerPlan. It is listening when the call returns.
 func newAnswer(p *load.ServerPlan, dialer load.Dialer, rec *recorder) (func(context.Context), error) {
 	if p == nil {
 		return nil, errors.New("answer: the child has no plan")

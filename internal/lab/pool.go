@@ -16,14 +16,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
-// PoolOptions are threads as a native program has them: each waits in the system call that blocks it, for a backend or
-// for a lock that all of them share. A unit is a turn; its latency is from when it was due.
+// PoolOptions describe threads like those of a native program: each blocks in a system call while it waits for a
+// backend or for a shared lock. A unit is a turn. Its latency counts from when it was due.
 type PoolOptions struct {
 	Threads int // 0: 1
 	// ip:port of a server of [ServeOptions] that each thread asks over a connection of its own; "": none
 	To    string
 	Hold  time.Duration // sleep while holding the lock, as for a file or another program; 0: no lock is taken
-	Every time.Duration // from the start of a thread's turn to that of the next; 0: at once
+	Every time.Duration // from the start of a thread's turn to the start of its next; 0: at once
 }
 
 func newPool(o PoolOptions, rec *recorder) (func(context.Context), error) {
@@ -81,7 +81,7 @@ func dialBlocking(to string) (int, error) {
 func poolThread(ctx context.Context, o PoolOptions, name string, fd int, lock *futexLock, due time.Time,
 	rec *recorder,
 ) {
-	runtime.LockOSThread() // it ends with the goroutine
+	runtime.LockOSThread() // the thread ends with the goroutine
 	if err := nameThread(name); err != nil {
 		rec.fail(err)
 	}
@@ -105,19 +105,19 @@ func poolThread(ctx context.Context, o PoolOptions, name string, fd int, lock *f
 	}
 }
 
-// nameThread sets what /proc/PID/task/TID/comm shows of the calling thread.
+// nameThread sets the calling thread's name, as /proc/PID/task/TID/comm shows it.
 func nameThread(name string) error {
 	return os.WriteFile(fmt.Sprintf("/proc/self/task/%d/comm", unix.Gettid()), []byte(name), 0)
 }
 
-// sleepUntil is the thread without work.
+// sleepUntil is where a thread without work sleeps.
 func sleepUntil(due time.Time) {
 	for d := time.Until(due); d > 0; d = time.Until(due) {
 		napBlocking(d)
 	}
 }
 
-// napBlocking may be cut short by a signal.
+// napBlocking sleeps in a system call. A signal may cut it short.
 func napBlocking(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	_ = unix.Nanosleep(&ts, nil)
@@ -155,8 +155,8 @@ func useShared(lock *futexLock, hold time.Duration) {
 	napBlocking(hold)
 }
 
-// A futexLock is that of glibc, musl's cousin and Rust (Drepper, Futexes Are Tricky): 0 is free, 1 held, 2 held and
-// waited for. Go's own mutexes park goroutines, and no thread waits for them.
+// A futexLock works like the locks of glibc and Rust, and much like musl's (Drepper, Futexes Are Tricky): 0 is free,
+// 1 is held, 2 is held with waiters. Go's own mutexes park goroutines, so no thread waits for them.
 type futexLock struct{ state atomic.Int32 }
 
 func (f *futexLock) lock() {
@@ -182,7 +182,7 @@ const (
 	futexPrivate = 128
 )
 
-// futex may find that the value has changed or be interrupted: the caller looks again.
+// futex may return early, because the value has changed or a signal arrived. The caller must check again.
 func (f *futexLock) futex(operation, value uintptr) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&f.state)), operation, value, 0, 0, 0)
 }

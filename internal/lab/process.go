@@ -21,21 +21,21 @@ type Process struct {
 	done   chan struct{}
 	err    error // of cmd.Wait, once done is closed
 	mu     sync.Mutex
-	reaped bool // from then on the pid may be another's
+	reaped bool // from then on the pid may belong to another process
 }
 
 // Start starts cmd in the host. The lab waits for it: use [Process.Wait], not cmd.Wait. The process is killed when
 // this process dies, and stopped by Close.
 func (h *Host) Start(cmd *exec.Cmd) (*Process, error) { return h.StartIn(Place{}, cmd) }
 
-// Place is what of the machine a process gets in its host.
+// Place is the part of the machine that a process gets in its host.
 type Place struct {
 	Group    *Cgroup // nil: this process's own
 	Affinity []int   // the CPUs that its threads may run on (sched_setaffinity(2)); none: all
 }
 
-// StartIn starts cmd in the host and, from its first instruction, in the place, so that a runtime which sizes itself to
-// its quota or its CPUs at start sees them.
+// StartIn starts cmd in the host. The process is in the place from its first instruction, so that a runtime that
+// sizes itself to its quota or CPUs at start sees them.
 func (h *Host) StartIn(place Place, cmd *exec.Cmd) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -51,8 +51,9 @@ func (h *Host) StartIn(place Place, cmd *exec.Cmd) (*Process, error) {
 	return p, h.lab.onClose(p.Stop)
 }
 
-// heedingInterrupt keeps a child from ignoring SIGINT because this process does, as a job of a shell script does. A
-// signal that is ignored stays so over execve, one that is caught does not (signal(7)); pgbench would then never end.
+// heedingInterrupt keeps a child from inheriting an ignored SIGINT. This process ignores SIGINT if it is a background
+// job of a shell script. An ignored signal stays ignored over execve, a caught one does not (signal(7)). pgbench
+// would then never end.
 func heedingInterrupt(start func() error) error {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, os.Interrupt)
@@ -60,7 +61,7 @@ func heedingInterrupt(start func() error) error {
 	return start()
 }
 
-// start starts cmd from the calling thread, whose affinity a child takes over.
+// start starts cmd from the calling thread. A child inherits the affinity of that thread.
 func (p Place) start(cmd *exec.Cmd) error {
 	if len(p.Affinity) == 0 {
 		return startInGroup(p.Group, cmd)
@@ -99,8 +100,8 @@ func startInGroup(group *Cgroup, cmd *exec.Cmd) error {
 	return errors.Join(err, leave())
 }
 
-// reap waits for the end without taking the pid (WNOWAIT), so that the group can be killed while its number is surely
-// still the process's own.
+// reap waits for the end without reaping the pid (WNOWAIT), so that it can kill the group while the pid still belongs
+// to the process.
 func (p *Process) reap() {
 	defer close(p.done)
 	for {
@@ -125,7 +126,7 @@ func (p *Process) Wait() error {
 	return p.err
 }
 
-// Signal sends a signal to the process alone; after its end it does nothing.
+// Signal sends a signal to the process alone. After the process has ended it does nothing.
 func (p *Process) Signal(sig unix.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +136,8 @@ func (p *Process) Signal(sig unix.Signal) error {
 	return unix.Kill(p.Pid, sig)
 }
 
-// stopGrace is what a server gets to close its sockets after SIGTERM; killWait is for the kernel to free a killed one.
+// stopGrace is how long a server may take to close its sockets after SIGTERM. killWait is how long the kernel may
+// take to free a killed process.
 const (
 	stopGrace = time.Second
 	killWait  = 5 * time.Second

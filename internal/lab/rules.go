@@ -14,17 +14,17 @@ import (
 const (
 	// rulesPerBatch keeps a transaction's message below the socket buffer set beside it: about 300 bytes a rule.
 	rulesPerBatch = 1000
-	// ruleBuffer holds one batch of rules, and the acknowledgements for it, which the kernel sends before the first is
-	// read: 1000 x (error header + skb overhead of about 800 bytes). Beyond that it reports ENOBUFS.
+	// ruleBuffer holds one batch of rules and its acknowledgements. The kernel sends all acknowledgements before the
+	// first one is read: 1000 x (error header + skb overhead of about 800 bytes). Beyond that it reports ENOBUFS.
 	ruleBuffer = 4 << 20
 	// maxLinearRules keeps the chain's blob below what nft_chain_commit allocates at once
 	// (net/netfilter/nf_tables_api.c, INT_MAX), and the load time in seconds.
 	maxLinearRules = 150_000
-	// maxOneIn is a loss of 0.1 %, less than which a test of some seconds cannot tell from none.
+	// maxOneIn is a loss of 0.1 %. A test of some seconds cannot tell a smaller loss from none.
 	maxOneIn = 1000
 )
 
-// nft opens the host's rules. Each lab table has its own name, so that calls can be combined.
+// nft opens a connection to the host's rules. Each lab table has its own name, so that calls can be combined.
 func (h *Host) nft() (*nftables.Conn, error) {
 	conn, err := nftables.New(nftables.WithNetNSFd(h.ns), nftables.WithSockOptions(bigBuffers))
 	if err != nil {
@@ -71,8 +71,9 @@ func (h *Host) Masquerade(dev string) error {
 	return h.flush(conn, "masquerade "+dev)
 }
 
-// LinearRules puts n rules that never match into the forward chain, for a gateway whose cost a packet grows with its
-// rules. Their addresses are of 240.0.0.0/4, which no host has (RFC 1112, reserved). Each call adds to the chain.
+// LinearRules puts n rules that never match into the forward chain, for a gateway whose cost per packet grows with
+// its rules. Their addresses are from 240.0.0.0/4, which no host has (RFC 1112, reserved). Each call adds to the
+// chain.
 func (h *Host) LinearRules(n int) error {
 	if n < 0 || n > maxLinearRules {
 		return fmt.Errorf("host %s: %d rules: want 0 to %d", h.name, n, maxLinearRules)
@@ -98,9 +99,9 @@ func (h *Host) LinearRules(n int) error {
 	return h.flush(conn, "load linear rules")
 }
 
-// neverMatches is "ip saddr 240.x.y.z drop".
+// neverMatches returns "ip saddr 240.x.y.z drop".
 func neverMatches(i int) []expr.Any {
-	const sourceOffset = 12 // of the source address in an IPv4 header
+	const sourceOffset = 12 // offset of the source address in an IPv4 header
 	return []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset, Len: 4},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.BigEndian.AppendUint32(nil, 0xf0000000|uint32(i))},
@@ -108,12 +109,11 @@ func neverMatches(i int) []expr.Any {
 	}
 }
 
-// DropSYN drops, without an answer, the first packet of every TCP connection to port on this host: a black hole on the
-// path, that the listener's counters do not see.
+// DropSYN silently drops the first packet of every TCP connection to port on this host: a black hole on the path that
+// the listener's counters do not see.
 func (h *Host) DropSYN(port uint16) error { return h.DropOneSYNIn(1, port) }
 
-// DropOneSYNIn drops one in n of the SYNs to port, the first, the one after n more, and so on: a lossy path whose share
-// is exact.
+// DropOneSYNIn drops every nth SYN to port, beginning with the first: a lossy path with an exact loss rate.
 func (h *Host) DropOneSYNIn(n int, port uint16) error {
 	if n < 1 || n > maxOneIn {
 		return fmt.Errorf("host %s: drop one SYN in %d: want 1 to %d", h.name, n, maxOneIn)
@@ -131,8 +131,8 @@ func (h *Host) DropOneSYNIn(n int, port uint16) error {
 	return h.flush(conn, fmt.Sprintf("drop SYN to port %d", port))
 }
 
-// dropsSYN is "tcp dport PORT tcp flags & (syn|ack) == syn numgen inc mod N 0 drop". Offsets are of the TCP header
-// (RFC 9293).
+// dropsSYN returns "tcp dport PORT tcp flags & (syn|ack) == syn numgen inc mod N 0 drop". Offsets are in the TCP
+// header (RFC 9293).
 func dropsSYN(n int, port uint16) []expr.Any {
 	const synBit, synAckBits = 0x02, 0x12
 	match := []expr.Any{
@@ -144,7 +144,7 @@ func dropsSYN(n int, port uint16) []expr.Any {
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{synAckBits}, Xor: []byte{0}},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{synBit}},
 	}
-	if n > 1 { // numgen needs CONFIG_NFT_NUMGEN, which dropping all does not
+	if n > 1 { // numgen needs CONFIG_NFT_NUMGEN; dropping all SYNs does not
 		match = append(match,
 			&expr.Numgen{Register: 1, Modulus: uint32(n), Type: unix.NFT_NG_INCREMENTAL},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(0)})

@@ -23,10 +23,10 @@ type Stats struct {
 	Done      bool // the load has ended: the other fields are final
 
 	Live string       `json:",omitempty"` // the last live line of a load.Plan
-	Load *load.Result `json:",omitempty"` // what a load.Plan came to; nil until Done
+	Load *load.Result `json:",omitempty"` // the result of a load.Plan; nil until Done
 }
 
-// ErrorCount is the number of errors of all kinds.
+// ErrorCount returns the number of errors of all kinds.
 func (s Stats) ErrorCount() uint64 {
 	var sum uint64
 	for n := range maps.Values(s.Errors) {
@@ -35,7 +35,7 @@ func (s Stats) ErrorCount() uint64 {
 	return sum
 }
 
-// LatencySince describes the units that were done since an earlier report; ok is false when there were none.
+// LatencySince describes the units done since an earlier report. ok is false if there were none.
 func (s Stats) LatencySince(before Stats) (l Latency, ok bool) {
 	var h histogram
 	var count uint64
@@ -51,8 +51,8 @@ func (s Stats) LatencySince(before Stats) (l Latency, ok bool) {
 		count > 0
 }
 
-// EachTime gives the units done so far by their time: so many of at most that long, with bounds of which 16 divide each
-// power of two, so that one is at most a sixteenth too high. They come in no order.
+// EachTime calls take with the units done so far by their time: how many took at most that long. 16 bounds divide
+// each power of two, so a bound is at most a sixteenth too high. The calls come in no particular order.
 func (s Stats) EachTime(take func(atMost time.Duration, units uint64)) {
 	const finer = subBuckets / 16
 	coarse := map[int]uint64{}
@@ -64,13 +64,14 @@ func (s Stats) EachTime(take func(atMost time.Duration, units uint64)) {
 	}
 }
 
-// Latency describes the time of a unit, from the moment it was due, not from when a late generator began it.
-// Percentiles are the upper bounds of histogram buckets, at most 1/64 too high.
+// Latency describes the time of a unit from when it was due, not from when a late generator began it. Percentiles are
+// the upper bounds of histogram buckets, at most 1/64 too high.
 type Latency struct {
 	P50, P90, P99, Max time.Duration
 }
 
-// subBuckets divides each power of two of nanoseconds: 64 give an error of 1.6 %, well below what two runs differ by.
+// subBuckets divides each power of two of nanoseconds: 64 buckets have an error of 1.6 %, well below the difference
+// between two runs.
 const (
 	subBits    = 6
 	subBuckets = 1 << subBits
@@ -88,7 +89,7 @@ func bucketOf(d time.Duration) int {
 	return (shift+1)*subBuckets + int(n>>shift) - subBuckets
 }
 
-// upperBound is the largest duration of a bucket.
+// upperBound returns the largest duration of a bucket.
 func upperBound(bucket int) time.Duration {
 	if bucket < subBuckets {
 		return time.Duration(bucket)
@@ -97,7 +98,7 @@ func upperBound(bucket int) time.Duration {
 	return time.Duration((uint64(bucket%subBuckets+subBuckets)+1)<<shift - 1)
 }
 
-// times are the buckets that are not empty.
+// times returns the buckets that are not empty.
 func (h *histogram) times() map[int]uint64 {
 	out := map[int]uint64{}
 	for bucket, n := range h {
@@ -130,7 +131,7 @@ type recorder struct {
 	stats Stats
 	hist  histogram
 
-	look func(*Stats) // fills in what package load counts; nil: nothing is
+	look func(*Stats) // fills in what package load counts; nil: nothing
 }
 
 func newRecorder() *recorder {

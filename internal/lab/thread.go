@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onOwnThread runs fn on a goroutine locked to a thread that ends with it, so that a thread whose namespace fn changed
-// is never given to other goroutines. The main thread is avoided: it cannot end (the runtime parks it), and
+// onOwnThread runs fn on a goroutine locked to a thread that ends with it, so that other goroutines never run on a
+// thread whose namespace fn changed. It avoids the main thread: that thread cannot end (the runtime parks it), and
 // /proc/self/net and /proc/<pid>/ns would show its namespace as that of the process.
 func onOwnThread(fn func()) {
 	go func() {
@@ -22,19 +22,19 @@ func onOwnThread(fn func()) {
 			close(started)
 			fn()
 		})
-		<-started // the main thread stays taken until fn has another
+		<-started // the main thread stays taken until fn has another thread
 		runtime.UnlockOSThread()
 	}()
 }
 
-// keeper is one thread inside a namespace that runs functions in turn. Children are started by it, because
+// keeper is one thread inside a namespace that runs functions in turn. It starts the children, because
 // PR_SET_PDEATHSIG fires when the parent *thread* ends (kernel/exit.c, reparent_leader), not the process.
 type keeper struct {
 	calls chan func()
 	ended chan struct{}
 }
 
-// startKeeper makes the thread and runs enter on it first.
+// startKeeper starts the thread and runs enter on it first.
 func startKeeper(enter func() error) (*keeper, error) {
 	k := &keeper{calls: make(chan func()), ended: make(chan struct{})}
 	entered := make(chan error, 1)
@@ -65,7 +65,7 @@ func (k *keeper) do(fn func() error) error {
 	}
 }
 
-// stop ends the thread after the call that is running.
+// stop ends the thread after the running call.
 func (k *keeper) stop() {
 	stopped := make(chan struct{})
 	select {

@@ -29,6 +29,10 @@ var (
 		Why: "the pool's waits over the requests, or the other way round: one wait a request to sleep, and at times " +
 			"one for what to do next. A timer goes at a pace of its own",
 	}
+	stuckFull = &check.Param{
+		Name: "full", Default: 0.9, Unit: quantity.CPUs,
+		Why: "a thread that computes this much has hardly time left to accept connections, whatever the pool does",
+	}
 	stuckThreads = &check.Param{
 		Name: "threads", Default: 2, Unit: quantity.Threads,
 		Why: "one thread that waits may be there to wait; several at one place are how the pool is used",
@@ -58,8 +62,8 @@ requests themselves have one in hand when they wait elsewhere, unless more of
 them do than requests are in progress. Of other programs:
 the threads' states and system calls. There the kernel cannot tell a worker that
 waits for work from one that is stuck; that they stand there is a fact, and a
-warning only where connections wait to be accepted whenever one looked, or where
-requests wait inside the program, nobody works on them, and the pool's threads
+warning only where connections wait to be accepted whenever one looked and no
+thread of the process is full, or where requests wait inside the program, nobody works on them, and the pool's threads
 sleep as often as requests come. Of Python and Ruby: threads that begin with the
 same function, or have a name of one pool, all of which wait nearly all the
 time, as often as requests come, while more requests are in progress than there
@@ -80,7 +84,7 @@ too. Disproof: another second finds the threads elsewhere.`,
 		metric.DestinationAsked, metric.DestinationOwner, metric.LockProfileSamples, metric.JVMInfo,
 		metric.JVMMonitorWaiters,
 	}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
-	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest, stuckHeld, stuckPace},
+	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest, stuckHeld, stuckPace, stuckFull},
 	Facts:  []check.Fact{evidence.NobodysWork},
 	Run:    runPoolStuck,
 }

@@ -182,9 +182,13 @@ func firstPID(pool *ledger.Pool) string {
 	return ""
 }
 
-// neverAccepted returns the connections to the pool's processes that waited to be accepted at every look.
+// neverAccepted returns the connections to the pool's processes that waited to be accepted at every look. A process
+// with a full thread is left out: its connections wait for that thread, which may be the one that accepts.
 func neverAccepted(p *check.Pass, pool *ledger.Pool) (quantity.Value, bool) {
 	pids := pool.PIDs()
+	for _, t := range evidence.FullThreads(p, p.Param(stuckFull), p.Param(stuckFull)) {
+		pids = slices.DeleteFunc(pids, func(pid string) bool { return pid == strconv.Itoa(t.PID) })
+	}
 	for _, s := range p.Gauge(metric.ListenerQueue) {
 		if s.Min() > 0 && len(s.Points) > 1 && slices.Contains(pids, s.Label("pid")) {
 			return quantity.Of("connections to "+s.Label("listener")+" that wait to be accepted, at least", s.Min(),

@@ -1,4 +1,4 @@
-// Package browser opens pages in Chromium for tests, and asks axe-core whether everybody can read them.
+// Package browser opens pages in Chromium for tests, and checks their accessibility with axe-core.
 package browser
 
 import (
@@ -19,11 +19,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
-// startWait is how long Chromium may take to answer on a machine that others use.
+// startWait is how long Chromium may take to answer on a shared machine.
 const startWait = time.Minute
 
-// Start starts Chromium with its files in dir, without a sandbox where root runs it, which its own refuses. Tabs are
-// made of ctx; stop ends it.
+// Start starts Chromium with its files in dir. As root it runs without a sandbox, because Chromium's own refuses
+// root. Tabs are made from ctx; stop ends Chromium.
 func Start(dir string) (ctx context.Context, stop func(), err error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox,
 		chromedp.DisableGPU, chromedp.WindowSize(1400, 1000), chromedp.UserDataDir(filepath.Join(dir, "chromium")),
@@ -33,10 +33,10 @@ func Start(dir string) (ctx context.Context, stop func(), err error) {
 	return ctx, func() { quit(); end() }, chromedp.Do(ctx)
 }
 
-// axePath is where `make bundle` brings axe-core, from the directory of a package three below the root.
+// axePath is where `make bundle` puts axe-core, relative to a package three directories below the root.
 const axePath = "../../../.cache/web/node_modules/axe-core/axe.min.js"
 
-// script gives axe-core, whose version is in web/package.json.
+// script returns axe-core. Its version is in web/package.json.
 func script(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile(axePath)
@@ -47,8 +47,9 @@ func script(t testing.TB) string {
 	return string(text)
 }
 
-// A look is a window in which axe-core is asked: as wide as a phone, a tablet and a laptop, and in the dark once more
-// for what is another there, the colours. They are the same at any width, and take it most of its time.
+// A look is a window in which axe-core checks the page: as wide as a phone, a tablet and a laptop, and once more in
+// dark mode for the colours, which differ there. Colours are the same at any width, and take axe-core most of its
+// time.
 type look struct {
 	width  int64 // pixels
 	scheme string
@@ -62,7 +63,7 @@ var looks = [...]look{
 	{1400, "dark", `{runOnly: ["color-contrast"]}`},
 }
 
-// rows are looked at of each table: those after them are alike, and thousands take minutes.
+// rows is how many rows of each table are checked: the rest are alike, and thousands take minutes.
 const rows = 20
 
 // A violation is a rule of axe-core that elements of a page break.
@@ -71,8 +72,8 @@ type violation struct {
 	Nodes    []struct{ HTML, FailureSummary string }
 }
 
-// Axe fails the test for what axe-core finds wrong with the page at url, light and dark, 400 to 1400 pixels wide, with
-// all that can be unfolded open. The page is complete when the expression ready is true.
+// Axe fails the test for what axe-core finds wrong with the page at url: light and dark, 400 to 1400 pixels wide,
+// with everything unfolded. The page is complete when the expression ready is true.
 func Axe(browser context.Context, t testing.TB, url, ready string) {
 	t.Helper()
 	axe := script(t)
@@ -111,7 +112,7 @@ func violations(ctx context.Context, t testing.TB, rules string) (out []violatio
 	return out
 }
 
-// shownNodes are enough to see what is wrong.
+// shownNodes is how many nodes are enough to see what is wrong.
 const shownNodes = 3
 
 func (v violation) where() string {
@@ -126,7 +127,7 @@ func (v violation) where() string {
 	return b.String()
 }
 
-// at shows the page so.
+// at sets the browser's window and color scheme to those of the look.
 func (l look) at(ctx context.Context, t testing.TB) {
 	t.Helper()
 	_, err := chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{

@@ -1,6 +1,6 @@
-// Command docgen writes what is made from the program itself: man pages, one page a check, the list of metrics, and
-// the scripts by which shells complete its commands. `make generate` runs it. It is apart from perfdoctor so that the
-// binary does not carry a markdown converter.
+// Command docgen writes documentation from the program itself: man pages, one page per check, the list of metrics,
+// and the completion scripts for shells. `make generate` runs it. It is separate from perfdoctor so that the binary
+// does not contain a markdown converter.
 package main
 
 import (
@@ -31,7 +31,7 @@ func run(root string) error {
 	return write(root, pages)
 }
 
-// ownDirs hold generated pages only: what is in them and was not generated is a page of something that is no more.
+// ownDirs hold only generated pages. Any other file in them is the page of something that no longer exists.
 var ownDirs = []string{"docs/man", "docs/checks", completionDir}
 
 // write writes the pages, by their path from the root, and removes stale ones.

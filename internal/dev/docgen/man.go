@@ -8,11 +8,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// manDate is fixed, so that the same source gives the same pages. It is the month in which the commands took this form.
+// manDate is fixed, so that the same source makes the same pages. It is the month in which the commands got this
+// form.
 const manDate = "Nov 2026"
 
-// manPages writes the page of a command and of all below it. cobra's own generator goes by way of Markdown, which takes
-// an asterisk or an underscore of the plain help text for emphasis, and knows nothing of the names of flags' values.
+// manPages writes the page of a command and of all commands below it. cobra's own generator goes through Markdown,
+// which treats an asterisk or an underscore in the plain help text as emphasis, and it does not know the names of
+// flags' values.
 func manPages(pages map[string][]byte, cmd *cobra.Command) {
 	cmd.InitDefaultHelpFlag()
 	pages["docs/man/"+pageName(cmd)+".1"] = []byte(manPage(cmd))
@@ -23,7 +25,7 @@ func manPages(pages map[string][]byte, cmd *cobra.Command) {
 
 func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// children are the commands below cmd that have a page.
+// children returns the commands below cmd that have a page.
 func children(cmd *cobra.Command) []*cobra.Command {
 	var out []*cobra.Command
 	for _, c := range cmd.Commands() {
@@ -37,7 +39,7 @@ func children(cmd *cobra.Command) []*cobra.Command {
 func manPage(cmd *cobra.Command) string {
 	var b strings.Builder
 	name := roff(pageName(cmd))
-	// nh: a word that is broken by a hyphen is not what the program calls it.
+	// nh: a hyphenated word would not be what the program calls it.
 	fmt.Fprintf(&b, ".nh\n.TH \"%s\" \"1\" \"%s\" \"perfdoctor\" \"perfdoctor manual\"\n", strings.ToUpper(name),
 		manDate)
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", name, roff(cmd.Short))
@@ -57,7 +59,7 @@ func manPage(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// options lists flags with the names of their values, as --help does.
+// options writes the flags with the names of their values, as --help does.
 func options(b *strings.Builder, title string, flags *pflag.FlagSet) {
 	if !flags.HasAvailableFlags() {
 		return
@@ -80,7 +82,7 @@ func options(b *strings.Builder, title string, flags *pflag.FlagSet) {
 	})
 }
 
-// byDefault is what a flag is when it is not given, where that is something.
+// byDefault returns the default of a flag, if it has one.
 func byDefault(f *pflag.Flag) string {
 	switch f.DefValue {
 	case "", "[]", "0", "0s", "false":
@@ -110,8 +112,8 @@ func seeAlso(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// roff makes plain text of what troff would take for its own: a backslash, a dash that must stay one when it is copied,
-// and a dot or apostrophe that begins a line and would make a request of it.
+// roff escapes what troff would interpret in plain text: a backslash, a dash that must stay a dash when it is copied,
+// and a dot or apostrophe that begins a line and would make it a request.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")

@@ -19,10 +19,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// caseDirs are the rooms' test cases, whose golden output is the example of a check's page.
+// caseDirs matches the rooms' test cases. Their golden output is the example on a check's page.
 const caseDirs = "internal/checks/*/testdata"
 
-// generated says where a page comes from, to whoever is about to edit it.
+// generated tells editors where a page comes from.
 const generated = "<!-- Written by internal/dev/docgen from the program: change it there, then `make generate`. -->\n"
 
 // generate makes all pages, by their path from the root of the repository.
@@ -115,7 +115,7 @@ func related(b *bytes.Buffer, c *check.Check, causes check.Causes) {
 	}
 }
 
-// edge gives a line of a list: the check at one end, on what the edge depends, and why it is there.
+// edge returns a line of a list: the check at one end, what the edge depends on, and why it exists.
 func edge(e check.Edge, end string) string {
 	text := causeLink(end)
 	if c := e.Condition(); c != "" {
@@ -183,11 +183,12 @@ func causeLink(name string) string {
 	return fmt.Sprintf("[%s](%s.md)", name, name)
 }
 
-// node is a name that mermaid takes for one word.
+// node returns a name that mermaid treats as one word.
 func node(name string) string { return strings.ReplaceAll(name, " ", "-") }
 
-// example shows the golden output of the check's plain or else first firing case, so that it cannot differ from what
-// the check says. A check that cannot fire yet, for want of a collector, shows why it is not assessed.
+// example shows the golden output of the check's plain firing case, or else of the first one, so that it cannot
+// differ from what the check says. A check that cannot fire yet, because its collector is missing, shows why it is
+// not assessed.
 func example(b *bytes.Buffer, repo fs.FS, c *check.Check) error {
 	var files []string
 	for _, pattern := range []string{"firing.txtar", "firing*.txtar", "not-assessed*.txtar"} {
@@ -215,7 +216,7 @@ func example(b *bytes.Buffer, repo fs.FS, c *check.Check) error {
 	return nil
 }
 
-// stageWords say what a stage is about, in fix order.
+// stageWords says what each stage is about, in fix order.
 var stageWords = map[check.Stage]string{
 	check.Path:        "between machines: links, queues, NAT",
 	check.Connections: "sockets, ports and the kernel settings about them",
@@ -266,11 +267,11 @@ in its labels; its number is always 1.
 	return b.Bytes()
 }
 
-// quoted is text between backquotes, which markdown leaves alone.
+// quoted matches text between backquotes, which markdown leaves alone.
 var quoted = regexp.MustCompile("`[^`\n]*`")
 
-// openers are characters that start something in markdown: emphasis, a link, a tag. An underscore does so only before a
-// word.
+// openers matches characters that start something in markdown: emphasis, a link, a tag. An underscore does so only
+// before a word.
 var openers = regexp.MustCompile(`[\\*<\[~]|(^|[^\pL\pN_])_`)
 
 // markdown escapes plain text.

@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
-// schemaVersion is that of Grafana 10; later ones read it.
+// schemaVersion is the version of Grafana 10. Later ones read it.
 const schemaVersion = 39
 
 // A panel is a chart of the dashboard, in fix order.
@@ -22,26 +22,27 @@ type panel struct {
 
 type query struct{ expr, legend string }
 
-// host matches the series of the host that the reader chose.
+// host matches the series of the host that the user chose.
 const host = `job=~"$job",instance=~"$instance"`
 
-// rate is the increase of a counter in a second, summed by labels; match is more to match, and begins with a comma.
+// rate returns the per-second increase of a counter, summed by labels. match holds more matchers, and begins with a
+// comma.
 func rate(by, counter, match string) string {
 	return fmt.Sprintf("sum by (%s) (rate(perfdoctor_%s{%s%s}[$__rate_interval]))", by, counter, host, match)
 }
 
-// noGuests leaves out the time of guests, which is in user time as well.
+// noGuests leaves out guest time, because user time includes it.
 const noGuests = `,mode!~"guest|guest_nice"`
 
-// panels are those of all stages.
+// panels returns the panels of all stages.
 func panels() map[check.Stage][]panel {
 	all := hostPanels()
 	maps.Copy(all, limitPanels())
 	return all
 }
 
-// hostPanels of a stage go from what is used (rates and shares) over what is full or waits, to what fails, as far as
-// one host can see it.
+// hostPanels returns the panels of the host. Within a stage they go from what is used (rates and shares) over what is
+// full or waits to what fails, as far as one host can see it.
 func hostPanels() map[check.Stage][]panel {
 	return map[check.Stage][]panel{
 		check.Path: {
@@ -98,7 +99,7 @@ func hostPanels() map[check.Stage][]panel {
 	}
 }
 
-// limitPanels are of what the targets may use, and of perfdoctor itself.
+// limitPanels returns panels about the limits of the targets, and about perfdoctor itself.
 func limitPanels() map[check.Stage][]panel {
 	return map[check.Stage][]panel{
 		check.Limits: {
@@ -149,7 +150,7 @@ func limitPanels() map[check.Stage][]panel {
 	}
 }
 
-// jvmPanels are of the JVMs of all targets, which are by program: the exporter adds up those of one name.
+// jvmPanels returns panels about the JVMs of all targets. They are by program: the exporter adds up JVMs of one name.
 func jvmPanels() []panel {
 	return []panel{
 		{
@@ -173,13 +174,13 @@ func jvmPanels() []panel {
 	}
 }
 
-// rowTitles name a stage's row. Code has no charts: a profile is no time series.
+// rowTitles has the title of each stage's row. Code has no charts: a profile is not a time series.
 var rowTitles = map[check.Stage]string{
 	check.Path: "1 Network path", check.Connections: "2 Connections", check.Kernel: "3 CPU, memory and kernel",
 	check.Limits: "4 Limits", check.Runtime: "5 JVM", check.Code: "perfdoctor itself",
 }
 
-// dashboard is the JSON of the dashboard, as Grafana imports it.
+// dashboard returns the JSON of the dashboard, as Grafana imports it.
 func dashboard(suite []*check.Check) ([]byte, error) {
 	layout := &grid{}
 	layout.add(findingsTable(suite), 24, 9)
@@ -205,11 +206,11 @@ func dashboard(suite []*check.Check) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// severityColors are those of the reports.
+// severityColors are the colors of the reports.
 var severityColors = map[string]string{"critical": "red", "warning": "orange", "info": "blue"}
 
-// findingsTable has a row for each finding: what is wrong, who, and what to do. Prometheus has the check's name only;
-// what it means is mapped here, so that no scrape carries it.
+// findingsTable returns a table with a row for each finding: what is wrong, where, and what to do. Prometheus has
+// only the check's name. Its meaning is mapped here, so that no scrape carries it.
 func findingsTable(suite []*check.Check) map[string]any {
 	problems, fixes, colors := map[string]any{}, map[string]any{}, map[string]any{}
 	for i, c := range suite {
@@ -248,7 +249,7 @@ func findingsTable(suite []*check.Check) map[string]any {
 	}
 }
 
-// override sets properties of a column, given as names and values in turn.
+// override sets properties of a column. properties are names and values in turn.
 func override(column string, properties ...any) any {
 	var list []any
 	for i := 0; i < len(properties); i += 2 {
@@ -265,10 +266,10 @@ func links(title, url string) any {
 	return []any{map[string]any{"title": title, "url": url, "targetBlank": true}}
 }
 
-// aFix is what the manual of a check says to do, up to what it says next.
+// aFix matches what the manual of a check says to do, up to its next topic.
 var aFix = regexp.MustCompile(`\bFix(?:es)?: (.+?)(?: Risk| Won't help| Disproof| Disproved| Measured|$)`)
 
-// fixOf gives what to do in a sentence or two, as far as that can be said without the numbers.
+// fixOf returns what to do in a sentence or two, as far as that is possible without the numbers.
 func fixOf(c *check.Check) string {
 	doc := strings.Join(strings.Fields(c.Doc), " ")
 	if m := aFix.FindStringSubmatch(doc); m != nil {
@@ -277,7 +278,7 @@ func fixOf(c *check.Check) string {
 	return "See the page of the check."
 }
 
-// source is the Prometheus that the reader chooses above the dashboard.
+// source is the Prometheus that the user chooses above the dashboard.
 var source = map[string]string{"type": "prometheus", "uid": "${datasource}"}
 
 func variables() []any {

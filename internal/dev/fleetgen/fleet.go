@@ -6,22 +6,21 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
-// Constants of the rules across hosts that no check on one host has.
+// Constants of the rules across hosts. No check on a single host has them.
 const (
-	// fewestPeers is how many there must be for a median to mean something: of two, each is as far from it as the
-	// other.
+	// fewestPeers is how many peers a meaningful median needs: with two, both are equally far from it.
 	fewestPeers = 3
-	// softirqFactor is how far above the median of its peers a node is remarkable: a balancer that is even leaves a few
-	// percent between them, one flow that sticks to a node, or a NAT that only it does, doubles its share.
+	// softirqFactor is how far above the median of its peers a node is remarkable. An even balancer leaves a few
+	// percent between nodes. One flow that sticks to a node, or a NAT that only this node does, doubles its share.
 	softirqFactor = 2
-	// ipcFall is what is left of the instructions per cycle of yesterday's version. From one day to the next the mix of
-	// requests moves it by some percent.
+	// ipcFall is the remaining share of yesterday's instructions per cycle. The mix of requests moves it by some
+	// percent from one day to the next.
 	ipcFall = 0.8
-	// staleWindows is how many windows may be missed: one is late on a busy host, four are not coming.
+	// staleWindows is how many windows may be missing: on a busy host one is late, but four are not coming.
 	staleWindows = 4
 )
 
-// fleetRules are what one host cannot see, and how the exporters themselves fare.
+// fleetRules returns rules about what one host cannot see, and about the exporters themselves.
 func fleetRules(suite []*check.Check) (ruleFile, error) {
 	t := map[string]float64{}
 	for _, of := range [][2]string{
@@ -47,14 +46,14 @@ func fleetRules(suite []*check.Check) (ruleFile, error) {
 
 func page(check string) string { return pages + check + ".md" }
 
-// softirqRules hold one node's share of CPU time in softirq against the median of its job.
+// softirqRules compares one node's share of CPU time in softirq with the median of its job.
 func softirqRules(level float64) []rule {
 	return []rule{
 		{
 			Record: "instance:perfdoctor_softirq_cpu:ratio_rate5m",
 			Expr: `sum by (job, instance) (rate(perfdoctor_cpu_seconds_total{mode="softirq"}[5m]))
 /
-sum by (job, instance) (rate(perfdoctor_cpu_seconds_total{mode!~"guest|guest_nice"}[5m]))`, // guest time is in user, too
+sum by (job, instance) (rate(perfdoctor_cpu_seconds_total{mode!~"guest|guest_nice"}[5m]))`, // user includes guest time
 		},
 		{
 			Alert: "PerfdoctorSoftirqUnlikePeers",
@@ -64,7 +63,7 @@ instance:perfdoctor_softirq_cpu:ratio_rate5m
   > on (job) group_left () %d * quantile by (job) (0.5, instance:perfdoctor_softirq_cpu:ratio_rate5m)
 and on (job)
 count by (job) (instance:perfdoctor_softirq_cpu:ratio_rate5m) >= %d`, level, softirqFactor, fewestPeers),
-			For:    "10m", // twice the 5 min of the rate: one burst is out of it by then
+			For:    "10m", // twice the 5 min of the rate: by then one burst is out of it
 			Labels: map[string]string{"severity": "warning", "stage": check.Path.String()},
 			Annotations: map[string]string{
 				"summary": "{{ $labels.instance }} spends {{ $value | humanizePercentage }} of its CPU time in " +
@@ -81,9 +80,9 @@ count by (job) (instance:perfdoctor_softirq_cpu:ratio_rate5m) >= %d`, level, sof
 	}
 }
 
-// skewRules hold the connections of one pod against those of the others of its service. Each host knows the connections
-// that its own processes opened; added over all hosts, by destination, they are what each pod has. A pod that has none
-// is in no host's list: kube-state-metrics knows that it is there.
+// skewRules compares the connections of one pod with those of the other pods of its service. Each host knows the
+// connections that its own processes opened. Their sum over all hosts, by destination, is what each pod has. A pod
+// without connections is in no host's list, but kube-state-metrics knows that it exists.
 func skewRules(connections, factor float64) []rule {
 	return []rule{
 		{
@@ -109,7 +108,7 @@ and on (namespace, endpoint, port_number)
 sum by (namespace, endpoint, port_number) (endpoint:perfdoctor_connections:sum) >= %v
 and on (namespace, endpoint, port_number)
 count by (namespace, endpoint, port_number) (endpoint:perfdoctor_connections:sum) >= %d`, factor, connections, fewestPeers),
-			For:    "10m", // a deployment moves connections for minutes; those that gather stay for hours
+			For:    "10m", // a deployment moves connections for minutes; a skew stays for hours
 			Labels: map[string]string{"severity": "warning", "stage": check.Connections.String()},
 			Annotations: map[string]string{
 				"summary": "{{ $labels.ip }}:{{ $labels.port_number }} has {{ $value }} connections, " +
@@ -126,7 +125,7 @@ count by (namespace, endpoint, port_number) (endpoint:perfdoctor_connections:sum
 	}
 }
 
-// ipcRules compare the instructions per cycle of a container's image with those of the image that it had a day before.
+// ipcRules compares the instructions per cycle of a container's image with those of its image a day before.
 func ipcRules() []rule {
 	byImage := func(event string) string {
 		return fmt.Sprintf(`sum by (namespace, container, image) (
@@ -165,10 +164,11 @@ image:perfdoctor_ipc:ratio_rate15m offset 1d`, ipcFall),
 	}
 }
 
-// podTarget takes namespace, pod and container out of the name of a pod's window.
+// podTarget extracts namespace, pod and container from the name of a pod's window.
 const podTarget = `pod ([^/]+)/([^/]+)/(.+)`
 
-// findingRules are for the dashboard's and a capacity plan's long terms: how many findings of each kind a job had.
+// findingRules counts the findings of each kind that a job had. It is for long ranges, in the dashboard and in a
+// capacity plan.
 func findingRules() []rule {
 	return []rule{{
 		Record: "job:perfdoctor_findings:count",
@@ -176,7 +176,7 @@ func findingRules() []rule {
 	}}
 }
 
-// ownRules are about the exporters: a doctor that does not look finds nothing.
+// ownRules returns rules about the exporters: a doctor that does not look finds nothing.
 func ownRules() []rule {
 	return []rule{
 		{

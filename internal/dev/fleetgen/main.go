@@ -1,5 +1,6 @@
-// Command fleetgen writes what a fleet's Prometheus and Grafana need to know of the checks: alert rules with their
-// tests, and the dashboard. `make generate` runs it. A threshold, a title or a check's name is said once, in the check.
+// Command fleetgen writes what a fleet's Prometheus and Grafana need to know about the checks: alert rules with their
+// tests, and the dashboard. `make generate` runs it. A threshold, a title or a check's name is defined once, in the
+// check.
 package main
 
 import (

@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks"
 )
 
-// pages is where the page of a check is read by whoever gets an alert.
+// pages is where the recipient of an alert reads the page of a check.
 const pages = "https://github.com/perfdoctor/perfdoctor/blob/main/docs/checks/"
 
 // The files, by their path from the root of the repository.
@@ -23,7 +23,7 @@ const (
 	dashboardFile = "deploy/grafana/perfdoctor.json"
 )
 
-// generated says where a file comes from, to whoever is about to edit it.
+// generated tells editors where a file comes from.
 const generated = "# Written by internal/dev/fleetgen from the checks: change it there, then `make generate`.\n"
 
 // A ruleFile is a file of rules as Prometheus reads it.
@@ -46,15 +46,15 @@ type rule struct {
 	Annotations map[string]string `yaml:"annotations,omitempty"`
 }
 
-// A patience is how long the findings of a stage must last before somebody is told.
+// A patience is how long the findings of a stage must last before somebody is alerted.
 type patience struct {
 	stage check.Stage
 	wait  time.Duration
 	why   string
 }
 
-// patiences are multiples of the exporter's window of 15 s: one window is a moment, and what passes by itself wakes
-// nobody.
+// patiences returns multiples of the exporter's window of 15 s. One window is only a moment, and a problem that
+// passes by itself wakes nobody.
 func patiences() []patience {
 	return []patience{
 		{check.Path, 2 * time.Minute, "eight windows: a link that flaps or a route that moves is over, and " +
@@ -97,7 +97,7 @@ func generate() (map[string][]byte, error) {
 	return files, nil
 }
 
-// heading is what a reader of a file needs to know first.
+// heading returns what a reader of a file needs to know first.
 func heading(name string) string {
 	if name != alertFile {
 		return generated
@@ -125,7 +125,7 @@ func asYAML(content any) ([]byte, error) {
 	return b.Bytes(), e.Close()
 }
 
-// alertRules has one alert for each check, in a group for each stage.
+// alertRules returns one alert for each check, in a group for each stage.
 func alertRules(suite []*check.Check) (ruleFile, error) {
 	var f ruleFile
 	for _, p := range patiences() {
@@ -150,12 +150,12 @@ func alertRules(suite []*check.Check) (ruleFile, error) {
 	return f, nil
 }
 
-// finding is the series that the alerts are about: what standing records.
+// finding is the series that standing records and the alerts use.
 const finding = "perfdoctor:finding"
 
-// standing records the findings of a stage at warning or above, the critical ones as warnings, too. It is by subject;
-// target goes, because a window of the host and one of a container may find the same. Prometheus does not tell an alert
-// whether it scrapes by TLS: the label scheme does, which docs/deploy.md has the job add.
+// standing records the findings of a stage at warning or above. It records critical ones also as warnings. The series
+// is by subject, without target, because a window of the host and one of a container may find the same. Prometheus
+// does not tell an alert whether it scrapes with TLS. The label scheme does; docs/deploy.md says how the job adds it.
 func standing(stage check.Stage) rule {
 	return rule{
 		Record: finding,
@@ -167,7 +167,7 @@ func standing(stage check.Stage) rule {
 	}
 }
 
-// alertOf is the alert of one check. That of an event does not wait.
+// alertOf returns the alert of one check. The alert of an event does not wait.
 func alertOf(c *check.Check, wait time.Duration) rule {
 	r := rule{
 		Alert: alertName(c),
@@ -184,7 +184,7 @@ func alertOf(c *check.Check, wait time.Duration) rule {
 	return r
 }
 
-// hostPage is the exporter's page, which has the numbers of the moment and the fix.
+// hostPage is the exporter's page, which has the current numbers and the fix.
 const hostPage = "{{ $labels.scheme }}://{{ $labels.instance }}/"
 
 // alertName turns cpu-throttled into PerfdoctorCpuThrottled.
@@ -205,8 +205,8 @@ func prometheusTime(d time.Duration) string {
 	return fmt.Sprintf("%ds", d/time.Second)
 }
 
-// threshold is the default of a check's parameter, so that a rule across hosts uses the number that the check on each
-// host uses.
+// threshold returns the default of a check's parameter, so that a rule across hosts uses the same number as the check
+// on each host.
 func threshold(suite []*check.Check, checkName, param string) (float64, error) {
 	i := slices.IndexFunc(suite, func(c *check.Check) bool { return c.Name == checkName })
 	if i < 0 {

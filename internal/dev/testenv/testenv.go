@@ -1,9 +1,9 @@
-// Package testenv says what a test needs of the machine it runs on.
+// Package testenv declares what a test needs from its machine.
 //
-// A test that needs root, a program or a kernel feature names it with [Need]. Where it is missing the test is
-// skipped with the reason, so `go test ./...` is useful to anybody; but a skip is also how a test quietly stops
-// testing. Continuous integration therefore lists what its machine has in PERFDOCTOR_REQUIRE, and a listed
-// requirement that is missing fails the test instead:
+// A test that needs root, a program or a kernel feature names it with [Need]. If it is missing, the test is skipped
+// with the reason, so `go test ./...` is useful to anybody. But a skip is also how a test quietly stops testing.
+// Continuous integration therefore lists in PERFDOCTOR_REQUIRE what its machine has. If a listed requirement is
+// missing, the test fails instead:
 //
 //	PERFDOCTOR_REQUIRE=root,tool:nginx go test ./...
 //	PERFDOCTOR_REQUIRE=all go test ./...
@@ -30,15 +30,15 @@ import (
 // or "all".
 const RequireVar = "PERFDOCTOR_REQUIRE"
 
-// A Requirement is something a test needs of its machine, by the name it has in [RequireVar].
+// A Requirement is something a test needs from its machine, by its name in [RequireVar].
 type Requirement string
 
 const (
 	// Root is user id 0 with the power to make namespaces, which root in an ordinary container lacks.
 	Root Requirement = "root"
-	// Unprivileged is a child process without rights, made by [Drop].
+	// Unprivileged is a child process without privileges, made by [Drop].
 	Unprivileged Requirement = "unprivileged"
-	// BPF is permission to load a tracing program, and a kernel of 4.17 or newer for its type.
+	// BPF is permission to load a tracing program, and a kernel 4.17 or newer for its type.
 	BPF Requirement = "bpf"
 	// Java is a java command that starts.
 	Java Requirement = "java"
@@ -46,7 +46,7 @@ const (
 	Docker Requirement = "docker"
 )
 
-// toolPrefix marks a requirement for a program: "tool:nginx".
+// toolPrefix begins a requirement for a program: "tool:nginx".
 const toolPrefix = "tool:"
 
 // Tool is the requirement for the program name in PATH.
@@ -56,8 +56,8 @@ func Tool(name string) Requirement { return Requirement(toolPrefix + name) }
 // default overflow id (/proc/sys/kernel/overflowuid), so it owns nothing anywhere.
 const nobody = 65534
 
-// Need skips the test with the reasons if the machine lacks one of needs, and fails it if [RequireVar] names one
-// that is missing.
+// Need skips the test with the reasons if the machine lacks one of needs. It fails the test if [RequireVar] names a
+// missing one.
 func Need(t testing.TB, needs ...Requirement) {
 	t.Helper()
 	required, err := parseRequired(os.Getenv(RequireVar))
@@ -83,8 +83,8 @@ func Need(t testing.TB, needs ...Requirement) {
 	}
 }
 
-// Drop makes cmd run without rights: as nobody if the test is root, unchanged if it is not. The program and
-// every directory above it must be readable to others, which those under t.TempDir are not: its parent has mode 0700.
+// Drop makes cmd run without privileges: as nobody if the test is root, otherwise unchanged. The program and every
+// directory above it must be readable to others. Files under t.TempDir are not: its parent has mode 0700.
 func Drop(cmd *exec.Cmd) {
 	if os.Geteuid() != 0 {
 		return
@@ -103,7 +103,7 @@ type required struct {
 
 func (r required) names(need Requirement) bool { return r.all || slices.Contains(r.list, need) }
 
-// parseRequired refuses a name it does not know: a misspelt one would allow the very skip it was to forbid.
+// parseRequired refuses an unknown name: a misspelt one would allow the very skip that it should forbid.
 func parseRequired(text string) (required, error) {
 	var r required
 	for name := range strings.SplitSeq(text, ",") {
@@ -130,7 +130,7 @@ func known(need Requirement) bool {
 	return isTool && name != ""
 }
 
-// missing returns nil if the machine has what is needed, otherwise why not.
+// missing returns nil if the machine has what is needed, otherwise the reason.
 func missing(need Requirement) error {
 	switch need {
 	case Root:
@@ -168,11 +168,11 @@ func missingUnprivileged() error {
 	return nil
 }
 
-// answerTime is because a docker client waits for ever on a hung daemon. In an emulated guest on a busy machine the
-// start of a program has taken more than 20 s.
+// answerTime bounds a program's answer, because a docker client waits forever for a hung daemon. In an emulated guest
+// on a busy machine, starting a program has taken more than 20 s.
 const answerTime = 2 * time.Minute
 
-// run starts a program that only answers a question, after the change to it.
+// run runs a program that only answers a question. change adjusts its command first.
 func run(command string, change func(*exec.Cmd)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
@@ -188,8 +188,8 @@ func run(command string, change func(*exec.Cmd)) error {
 
 func asIs(*exec.Cmd) {}
 
-// progLoad is the head of union bpf_attr for BPF_PROG_LOAD (include/uapi/linux/bpf.h); the kernel takes what
-// follows the given size as zero.
+// progLoad is the head of union bpf_attr for BPF_PROG_LOAD (include/uapi/linux/bpf.h); the kernel treats everything
+// after the given size as zero.
 type progLoad struct {
 	progType, insnCount uint32
 	insns, license      uint64
@@ -198,8 +198,8 @@ type progLoad struct {
 	kernVersion, flags  uint32
 }
 
-// missingBPF loads "return 0" as a raw tracepoint program, which unlike a socket filter is never allowed to
-// unprivileged users, and closes it.
+// missingBPF loads "return 0" as a raw tracepoint program and closes it. Unlike a socket filter, that type is never
+// allowed to unprivileged users.
 func missingBPF() error {
 	insns := [2]uint64{0xb7, 0x95} // BPF_ALU64|BPF_MOV|BPF_K r0 = 0; BPF_JMP|BPF_EXIT, as little-endian words
 	license := [...]byte{'G', 'P', 'L', 0}

@@ -24,20 +24,20 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// Where things are in a guest.
+// Paths in a guest.
 const (
 	guestScenarios = "/scenarios"
 	guestKeep      = "/tmp/keep"
 )
 
 const (
-	// guestPhase is more than the five minutes after which every load of a phase ends.
+	// guestPhase is longer than the five minutes after which every load of a phase ends.
 	guestPhase = 6 * time.Minute
-	// guestBoot is for two boots on a machine that is busy with other things.
+	// guestBoot allows two boots on a machine that is busy with other things.
 	guestBoot = 2 * time.Minute
 )
 
-// addGuest adds the flags that put scenarios into a virtual machine.
+// addGuest adds the flags that run scenarios in a virtual machine.
 func (s *scenarioRun) addGuest(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&s.vm, "vm", false, "run each scenario in a virtual machine of its own (qemu), which is gone "+
@@ -68,7 +68,7 @@ func (s *scenarioRun) findKernel(ctx context.Context) (err error) {
 	return err
 }
 
-// lacks says why a scenario cannot run where it is to run, or nothing.
+// lacks returns why a scenario cannot run where it should run, or "".
 func (s *scenarioRun) lacks(sc *scenario.Scenario) string {
 	if s.vm {
 		return sc.LacksInGuest()
@@ -76,7 +76,7 @@ func (s *scenarioRun) lacks(sc *scenario.Scenario) string {
 	return sc.Lacks(s.workloads)
 }
 
-// one runs a scenario here or in a guest, for the run-th time after the first. The error is that of ctx.
+// one runs a scenario here or in a guest. run counts from zero. The error is that of ctx.
 func (s *scenarioRun) one(ctx context.Context, sc *scenario.Scenario, keep string, run int) (*scenario.Result, error) {
 	if !s.vm {
 		return sc.Run(ctx, s.options(keep, run))
@@ -96,8 +96,8 @@ func (s *scenarioRun) one(ctx context.Context, sc *scenario.Scenario, keep strin
 	return r, nil
 }
 
-// inGuest boots a guest that runs the scenario as this program would here, and brings back the result and the
-// recordings.
+// inGuest boots a guest, runs the scenario there as this program would run it here, and brings back the result and
+// the recordings.
 func (s *scenarioRun) inGuest(ctx context.Context, sc *scenario.Scenario, keep string, run int) (*scenario.Result,
 	error,
 ) {
@@ -141,7 +141,7 @@ func (s *scenarioRun) inGuest(ctx context.Context, sc *scenario.Scenario, keep s
 	return r, keepFiles(out.Files, keep)
 }
 
-// climbArgs are the flags that say the way through a story.
+// climbArgs returns the flags that describe the way through a story.
 func climbArgs(c scenario.Climb) []string {
 	var args []string
 	if c.Order != nil {
@@ -159,7 +159,7 @@ func climbArgs(c scenario.Climb) []string {
 	return args
 }
 
-// phasesOf are the phases of a scenario to run, the first among them.
+// phasesOf returns the phases of a scenario to run, including the first one.
 func (s *scenarioRun) phasesOf(sc *scenario.Scenario, run int) ([]string, error) {
 	names, err := sc.PhaseNames(s.way(run))
 	if err != nil || s.only == nil {
@@ -185,7 +185,7 @@ func guestResult(out vm.Result) (*scenario.Result, error) {
 	return results[0], nil
 }
 
-// keepFiles writes the recordings that a guest sent, none over another.
+// keepFiles writes the recordings that a guest sent. It overwrites none.
 func keepFiles(files map[string][]byte, keep string) error {
 	for name, data := range files {
 		f, err := os.OpenFile(filepath.Join(keep, path.Base(name)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -200,7 +200,7 @@ func keepFiles(files map[string][]byte, keep string) error {
 	return nil
 }
 
-// recorded runs a scenario and gives its last phase's recording, which comes out of a guest as a file.
+// recorded runs a scenario and returns its last phase's recording. From a guest, the recording comes as a file.
 func (s *scenarioRun) recorded(ctx context.Context, sc *scenario.Scenario) (*scenario.Result, error) {
 	if !s.vm {
 		return s.one(ctx, sc, "", 0)

@@ -1,5 +1,5 @@
-// Package commands has the commands of scenarios. It is joined to the command line by main, so that what diagnoses a
-// host has nothing of what builds sick ones.
+// Package commands has the commands of scenarios. main adds them to the command line, so that the code that diagnoses
+// hosts does not depend on the code that builds sick ones.
 package commands
 
 import (
@@ -38,14 +38,14 @@ const defaultWorkloads = ".cache"
 type scenarioRun struct {
 	*command.App
 	dir, output, keep string
-	accuracy          string // the page of verify's promises
-	kept              string // the directory of recordings that verify judges them by
+	accuracy          string // the page with the promises of verify
+	kept              string // the directory of recordings by which verify judges them
 	workloads         string
 	all               bool
 	subset            string
 	only              []string
 	climb             scenario.Climb // the way through stories
-	seed              uint64         // of climb, when the flag is given
+	seed              uint64         // the seed of climb, if the flag is given
 	seeded            bool
 	page              string
 	runs              int
@@ -56,7 +56,7 @@ type scenarioRun struct {
 	boots             vm.Kernel // what --vm boots
 }
 
-// Scenario gives the command scenario with its subcommands.
+// Scenario returns the command scenario with its subcommands.
 func Scenario(app *command.App) *cobra.Command {
 	s := &scenarioRun{App: app}
 	cmd := &cobra.Command{
@@ -91,7 +91,7 @@ usage, 3 an expectation failed.`,
 	return cmd
 }
 
-// asUsage makes a slip in a scenario's file the caller's mistake.
+// asUsage turns a mistake in a scenario's file into a usage error.
 func asUsage(err error) error {
 	if errors.Is(err, scenario.ErrInvalid) {
 		return command.UsageErrorf("%v", err)
@@ -99,7 +99,7 @@ func asUsage(err error) error {
 	return err
 }
 
-// files gives where the scenarios are.
+// files returns the file system with the scenarios.
 func (s *scenarioRun) files() (fs.FS, error) {
 	if s.dir == "" {
 		return scenarios.FS, nil
@@ -110,7 +110,7 @@ func (s *scenarioRun) files() (fs.FS, error) {
 	return os.DirFS(s.dir), nil
 }
 
-// names lists the scenarios there are, whether valid or not.
+// names lists all scenarios, valid or not.
 func (s *scenarioRun) names() ([]string, error) {
 	files, err := s.files()
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *scenarioRun) names() ([]string, error) {
 	return scenario.Names(files)
 }
 
-// read reads the scenarios named, or all.
+// read reads the named scenarios, or all.
 func (s *scenarioRun) read(names []string) ([]*scenario.Scenario, error) {
 	files, err := s.files()
 	if err != nil {
@@ -183,7 +183,7 @@ func (s *scenarioRun) listCommand() *cobra.Command {
 	}
 }
 
-// says is the verdict that a scenario must get, or how many a story has.
+// says returns the verdict that a scenario must get, or how many a story has.
 func says(sc *scenario.Scenario) string {
 	if sc.Story() {
 		return fmt.Sprintf("story of %d rungs", len(sc.Rungs))
@@ -191,7 +191,7 @@ func says(sc *scenario.Scenario) string {
 	return sc.Expect.Verdict
 }
 
-// needs says in short what a scenario needs beside root, which all do.
+// needs returns in short what a scenario needs besides root. All need root.
 func needs(sc *scenario.Scenario) string {
 	var all []string
 	if sc.VM.Mode == scenario.VMRequired {
@@ -262,7 +262,7 @@ usage, 3 an expectation failed.`,
 	return cmd
 }
 
-// scenarioFormats are what scenario run and verify write.
+// scenarioFormats are the output formats of scenario run and verify.
 var scenarioFormats = []command.Format{command.Text, command.JSON, command.JUnit}
 
 func (s *scenarioRun) addOutput(cmd *cobra.Command) {
@@ -274,14 +274,14 @@ func (s *scenarioRun) checkOutput() error {
 	return err
 }
 
-// addChoice adds the ways to name several scenarios.
+// addChoice adds the flags that choose several scenarios.
 func (s *scenarioRun) addChoice(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.all, "all", false, "all scenarios; those this machine lacks something for are skipped")
 	cmd.Flags().StringVar(&s.subset, "subset", "", "the scenarios of a `SUBSET`: ci")
 	command.CompleteFlag(cmd, "subset", subsetCI)
 }
 
-// checkChoice finds ways to name scenarios that contradict each other.
+// checkChoice reports choices of scenarios that contradict each other.
 func (s *scenarioRun) checkChoice(args []string) error {
 	switch {
 	case s.kernel != "" && !s.vm:
@@ -296,7 +296,7 @@ func (s *scenarioRun) checkChoice(args []string) error {
 	return nil
 }
 
-// choose reads the scenarios that the call names. One that is named must be able to run.
+// choose reads the scenarios that the call names. A scenario given by name must be able to run.
 func (s *scenarioRun) choose(args []string) ([]*scenario.Scenario, error) {
 	if err := s.checkChoice(args); err != nil {
 		return nil, err
@@ -359,7 +359,7 @@ func (s *scenarioRun) run(ctx context.Context, args []string) error {
 		results = append(results, r)
 		s.count(r)
 		if r.Status == scenario.Skipped && len(args) > 0 && s.Exit == command.ExitFine {
-			s.Exit = command.ExitUsage // it was named, and its guest lacks something
+			s.Exit = command.ExitUsage // it was given by name, and its guest lacks something
 		}
 	}
 	switch s.output {
@@ -376,7 +376,7 @@ func (s *scenarioRun) run(ctx context.Context, args []string) error {
 	return s.writePage(results)
 }
 
-// interrupted says in the words of this program that the user ended the run.
+// interrupted returns this program's message for a run that the user ended.
 func interrupted(err error) error {
 	if errors.Is(err, context.Canceled) && !errors.Is(err, scenario.ErrLeft) {
 		return errors.New("interrupted; everything that was made is removed")
@@ -384,7 +384,7 @@ func interrupted(err error) error {
 	return err
 }
 
-// count sets the exit code: that perfdoctor failed outweighs what it found.
+// count sets the exit code: a failure of perfdoctor outweighs what it found.
 func (s *scenarioRun) count(r *scenario.Result) {
 	switch {
 	case r.Status == scenario.Broken:
@@ -403,7 +403,7 @@ func needRoot() error {
 	return nil
 }
 
-// prepare finds what would fail after minutes.
+// prepare finds early what would otherwise fail after minutes.
 func (s *scenarioRun) prepare(ctx context.Context) error {
 	check := needRoot
 	if s.vm {
@@ -412,7 +412,7 @@ func (s *scenarioRun) prepare(ctx context.Context) error {
 	if err := check(); err != nil || s.keep == "" {
 		return err
 	}
-	// Like a recording, its directory is private: it may hold what its owner would not show.
+	// Like a recording, its directory is private: it may hold data that its owner would not show.
 	if err := os.MkdirAll(s.keep, 0o700); err != nil {
 		return command.UsageErrorf("--keep %s: %v", s.keep, err)
 	}
@@ -429,7 +429,7 @@ func (s *scenarioRun) options(keep string, run int) scenario.Options {
 	}
 }
 
-// observe is what diagnose does between its flags and its checks.
+// observe does what diagnose does between its flags and its checks.
 func (s *scenarioRun) observe(ctx context.Context, pid int, duration, interval time.Duration,
 	deep bool,
 ) (*recording.Recording, error) {
@@ -467,7 +467,7 @@ Exit codes: 0 everything was right in every run, 1 a scenario could not be run,
 	return cmd
 }
 
-// maxRuns keeps a slip of the finger from running for days.
+// maxRuns keeps a typing error from running for days.
 const maxRuns = 1000
 
 func (s *scenarioRun) verify(ctx context.Context, args []string) error {
@@ -482,7 +482,7 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 		return err
 	}
 	v, all := scenario.NewVerification(s.Version, s.runs, time.Now()), []*scenario.Result{}
-	if _, err := s.accuracyPage(v); err != nil { // before hours of runs
+	if _, err := s.accuracyPage(v); err != nil { // fail before hours of runs
 		return command.UsageErrorf("--accuracy %s: %v", s.accuracy, err)
 	}
 	if s.kept != "" {
@@ -497,7 +497,7 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 		v.Add(runs)
 		all = append(all, runs...)
 		if err != nil {
-			break // what was counted so far is printed
+			break // print what was counted so far
 		}
 	}
 	var printed error
@@ -512,7 +512,7 @@ func (s *scenarioRun) verify(ctx context.Context, args []string) error {
 	return errors.Join(err, command.OutputError(printed), s.writeAccuracy(v))
 }
 
-// verifyKept judges the promises of recordings that were kept.
+// verifyKept judges the promises from kept recordings.
 func (s *scenarioRun) verifyKept(list []*scenario.Scenario, v *scenario.Verification) error {
 	v.Kept = true
 	dirs, err := scenario.KeptRuns(s.kept)
@@ -540,7 +540,7 @@ func (s *scenarioRun) verifyKept(list []*scenario.Scenario, v *scenario.Verifica
 	return errors.Join(command.OutputError(printed), s.writeAccuracy(v))
 }
 
-// accuracyPage is the page of --accuracy with what was promised so far; "" without the flag.
+// accuracyPage returns the page of --accuracy with the promises so far, or "" without the flag.
 func (s *scenarioRun) accuracyPage(v *scenario.Verification) (string, error) {
 	if s.accuracy == "" {
 		return "", nil
@@ -552,7 +552,7 @@ func (s *scenarioRun) accuracyPage(v *scenario.Verification) (string, error) {
 	return v.Page(string(page))
 }
 
-// writeAccuracy writes that page, and its picture.
+// writeAccuracy writes the page of --accuracy and its picture.
 func (s *scenarioRun) writeAccuracy(v *scenario.Verification) error {
 	page, err := s.accuracyPage(v)
 	if err != nil || page == "" {
@@ -568,7 +568,7 @@ func (s *scenarioRun) writeAccuracy(v *scenario.Verification) error {
 	return errors.Join(v.Calibration.SVG(f), f.Close())
 }
 
-// repeat gives the runs of one scenario that came to an end.
+// repeat returns the runs of one scenario that came to an end.
 func (s *scenarioRun) repeat(ctx context.Context, sc *scenario.Scenario) (runs []*scenario.Result, err error) {
 	for n := range s.runs {
 		keep := s.keep

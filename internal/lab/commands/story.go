@@ -32,7 +32,7 @@ func (s *scenarioRun) addClimb(cmd *cobra.Command) {
 	f.BoolVar(&s.climb.Healthy, "healthy", false, "of a story: only the system with all faults fixed")
 }
 
-// way gives the way through stories; run counts from zero.
+// way returns the way through stories. run counts from zero.
 func (s *scenarioRun) way(run int) scenario.Climb {
 	c := s.climb
 	if s.seeded {
@@ -42,7 +42,7 @@ func (s *scenarioRun) way(run int) scenario.Climb {
 	return c
 }
 
-// checkClimb finds flags of stories that contradict each other, or that the scenarios chosen do not have.
+// checkClimb reports story flags that contradict each other, or that do not fit the chosen scenarios.
 func (s *scenarioRun) checkClimb(list []*scenario.Scenario) error {
 	var given []string
 	for flag, set := range map[string]bool{
@@ -83,8 +83,7 @@ func (s *scenarioRun) checkStory(sc *scenario.Scenario, given []string) error {
 	return nil
 }
 
-// writePage writes the page of the only result. What it may hold of this machine is left out: its name, and where
-// things are.
+// writePage writes the page of the only result. It leaves out details of this machine: its name, and paths.
 func (s *scenarioRun) writePage(results []*scenario.Result) error {
 	if s.page == "" {
 		return nil
@@ -107,7 +106,7 @@ func (s *scenarioRun) writePage(results []*scenario.Result) error {
 	return nil
 }
 
-// words are what the report says of the verdict.
+// words returns what the report says about the verdict.
 func words(rec *recording.Recording, res *check.Result) string {
 	var b strings.Builder
 	if err := report.Build(rec, res).VerdictText(&b, report.TextOptions{}); err != nil {
@@ -116,7 +115,7 @@ func words(rec *recording.Recording, res *check.Result) string {
 	return b.String()
 }
 
-// compared is what compare says got worse between two states of a story, in its words too.
+// compared returns what compare says got worse between two states of a story, and its text.
 func compared(before, after *recording.Recording, requests [2]float64) (worse []string, text string) {
 	data := compare.Compare(before, after, compare.Options{
 		Checks: checks.Suite(), Check: check.Options{Causes: checks.Causes()},
@@ -129,7 +128,7 @@ func compared(before, after *recording.Recording, requests [2]float64) (worse []
 	return data.Verdict.Worse, b.String()
 }
 
-// toRecord chooses the scenario and the only phase of it that is recorded.
+// toRecord chooses the scenario and its only phase to record.
 func (s *scenarioRun) toRecord(args []string) ([]*scenario.Scenario, error) {
 	list, err := s.read(args)
 	if err != nil {
@@ -150,7 +149,7 @@ func (s *scenarioRun) toRecord(args []string) ([]*scenario.Scenario, error) {
 	return s.choose(args)
 }
 
-// promised says what was foretold of the verdict before, and what came of it, as `perfdoctor compare` has it.
+// promised returns what was predicted for the verdict before, and what came of it, as in `perfdoctor compare`.
 func promised(before, after *recording.Recording) (out []scenario.Promised) {
 	d := compare.Compare(before, after, compare.Options{
 		Checks: checks.Suite(), Check: check.Options{Causes: checks.Causes()},
@@ -158,7 +157,7 @@ func promised(before, after *recording.Recording) (out []scenario.Promised) {
 	for i := range d.Promises {
 		x := &d.Promises[i]
 		if x.Finding != d.Before.Verdict {
-			continue // the fix is of the verdict
+			continue // the fix is for the verdict
 		}
 		p := scenario.Promised{
 			Finding: x.Finding, Metric: x.Metric, Label: x.Label(), From: x.From, Expect: x.Expect, To: x.To,

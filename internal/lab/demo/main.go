@@ -1,9 +1,9 @@
-// Command demo makes a program sick in two ways at once, in its own code and on its network, lets perfdoctor find both
-// in one look, fixes both and looks again.
+// Command demo makes a program sick in two ways at once, in its own code and on its network. It lets perfdoctor find
+// both faults in one diagnosis, fixes both and diagnoses again.
 //
-// It runs bin/perfdoctor (make build) and needs root, for network namespaces of its own, and a JDK; all that it makes
-// is gone afterwards. It exits with 0 if both faults were named, and gone after the fix. What else the host suffers
-// from meanwhile is not the demo's business.
+// It runs bin/perfdoctor (make build). It needs root, for its own network namespaces, and a JDK. Everything that it
+// makes is gone afterwards. It exits with 0 if both faults were named, and were gone after the fix. It ignores what
+// else the host suffers from meanwhile.
 package main
 
 import (
@@ -32,15 +32,16 @@ const (
 
 	stock = "10.91.0.2"
 	port  = 9000
-	// ordersPerSecond are more than one thread can look up, and hardly any work once they are not looked through.
+	// ordersPerSecond is more than one thread can look up by scanning all orders, and hardly any work without the
+	// scan.
 	ordersPerSecond = 200
-	// lostSYN is the one of so many that the path loses.
+	// lostSYN is N in "the path loses one SYN in N".
 	lostSYN = 5
 	// warmUp is for the JVM to start and to compile what is hot.
 	warmUp = 4 * time.Second
-	// afterTime is a shorter look than the first: there is nothing to see any more.
+	// afterTime is shorter than beforeTime: there is nothing left to see.
 	beforeTime, afterTime = "10s", "5s"
-	// maxTime bounds the server when nothing else ends it.
+	// maxTime bounds the server in case nothing else ends it.
 	maxTime = time.Minute
 )
 
@@ -128,7 +129,7 @@ func story(ctx context.Context, l *lab.Lab, dir string) error {
 	return nil
 }
 
-// named is the first of the checks that is among the findings.
+// named returns the first of the checks that is among the findings.
 func named(found, checks []string) string {
 	if i := slices.IndexFunc(checks, func(c string) bool { return slices.Contains(found, c) }); i >= 0 {
 		return checks[i]
@@ -136,14 +137,14 @@ func named(found, checks []string) string {
 	return ""
 }
 
-// look runs the shop, sick or fixed, in hosts of its own and diagnoses it in front of the user. It gives what the shop
-// says of its orders, and the checks that found something.
+// look runs the shop, sick or fixed, in its own hosts and diagnoses it in front of the user. It returns what the shop
+// says about its orders, and the checks that found something.
 func look(ctx context.Context, l *lab.Lab, dir, state, duration string) (said string, found []string, err error) {
 	shop, err := shopHost(l, state)
 	if err != nil {
 		return "", nil, err
 	}
-	// Frame pointers, so that the kernel's samples have the callers where async-profiler is not in the binary.
+	// With frame pointers, the kernel's samples have the callers even if async-profiler is not in the binary.
 	java := exec.CommandContext(ctx, "java", "-Xmx256m", "-XX:+PreserveFramePointer", "-cp", dir, "Orders",
 		stock, strconv.Itoa(port), state, strconv.Itoa(ordersPerSecond))
 	var out bytes.Buffer
@@ -166,7 +167,7 @@ func look(ctx context.Context, l *lab.Lab, dir, state, duration string) (said st
 	return out.String(), found, err
 }
 
-// shopHost is the shop's host, joined to that of the stock by a path that loses SYNs when it is sick.
+// shopHost returns the shop's host. It is joined to the stock's host by a path that loses SYNs in the sick state.
 func shopHost(l *lab.Lab, state string) (*lab.Host, error) {
 	shop, err := l.Host(state + "_shop")
 	if err != nil {
@@ -188,8 +189,8 @@ func shopHost(l *lab.Lab, state string) (*lab.Host, error) {
 	return shop, err
 }
 
-// findings are the checks that found something. What is only FYI counts of the sick program: without async-profiler the
-// hot code is, because perfdoctor cannot tell that somebody waits for it.
+// findings returns the checks that found something. FYI findings count only for the sick program: without
+// async-profiler, the hot code is only FYI, because perfdoctor cannot tell that somebody waits for it.
 func findings(ctx context.Context, recording, state string) (found []string, err error) {
 	out, err := exec.CommandContext(ctx, program, "diagnose", "--from", recording, "-o", "json").Output()
 	var exit *exec.ExitError
@@ -210,8 +211,8 @@ func findings(ctx context.Context, recording, state string) (found []string, err
 	return found, nil
 }
 
-// perfdoctor runs the program in front of the user. On Ctrl-C the terminal tells it too, and it prints what it has
-// seen.
+// perfdoctor runs the program in front of the user. On Ctrl-C, the terminal also signals the program, which then
+// prints what it has seen.
 func perfdoctor(ctx context.Context, args ...string) (code int, err error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

@@ -9,18 +9,18 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
 )
 
-// Answers say what a tool's verdicts mean in the words of the vocabulary.
+// Answers translates a tool's verdicts to the words of the vocabulary.
 type Answers struct {
 	Checks []Answer `yaml:"checks"`
 }
 
-// Answer is what one check says. It may have no word.
+// Answer is what one check says. It may have no words.
 type Answer struct {
 	Check string   `yaml:",key"`
 	Says  []string `yaml:"says"`
 }
 
-// answersFile is that of perfdoctor, below the directory of the exam.
+// answersFile is perfdoctor's table, below the directory of the exam.
 var answersFile = filepath.Join("answers", "perfdoctor.yaml")
 
 // readAnswers reads the table strictly: a word that the vocabulary does not have is an error.
@@ -48,7 +48,7 @@ func readAnswers(exam string, words *Vocabulary) (*Answers, error) {
 	return a, errors.Join(errs...)
 }
 
-// of gives the words of a check; ok is false for one without a row.
+// of returns the words of a check. ok is false for a check without a row.
 func (a *Answers) of(check string) (words []string, ok bool) {
 	for _, row := range a.Checks {
 		if row.Check == check {

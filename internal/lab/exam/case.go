@@ -15,7 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 )
 
-// A Case is a fault that others made, with its truth, its cure and a healthy system near it. exam/README.md has the
+// A Case is a fault that others made, with its truth, its fix and a similar healthy system. exam/README.md has the
 // rules.
 type Case struct {
 	Name    string     `yaml:"name"`
@@ -28,10 +28,10 @@ type Case struct {
 	Truth   Truth      `yaml:"truth"`
 	Cure    Cure       `yaml:"cure"`
 	Twin    *Twin      `yaml:"twin"`
-	// Corrected says when a mistake in the case was put right after its first run, and why.
+	// Corrected says when a mistake in the case was corrected after its first run, and why.
 	Corrected *Corrected `yaml:"corrected"`
 
-	dir  string // that it was read from
+	dir  string // it was read from this directory
 	file string // for messages
 }
 
@@ -50,20 +50,20 @@ type Truth struct {
 	Because   string   `yaml:"because"`
 }
 
-// Cure is laid over the system, and moves what users notice.
+// Cure is laid over the system, and improves what users notice.
 type Cure struct {
 	Title  string         `yaml:"title"`
 	Change *yaml.Node     `yaml:"change"`
 	Moves  *scenario.Move `yaml:"moves"`
 }
 
-// Twin is laid over the system, and makes a healthy one of it.
+// Twin is laid over the system, and makes it healthy.
 type Twin struct {
 	Title  string     `yaml:"title"`
 	Change *yaml.Node `yaml:"change"`
 }
 
-// Corrected is a mistake that was put right in the open.
+// Corrected is a mistake that was corrected in the open.
 type Corrected struct {
 	When string `yaml:"when"`
 	Why  string `yaml:"why"`
@@ -72,10 +72,10 @@ type Corrected struct {
 // caseFile is the file in a case's directory.
 const caseFile = "case.yaml"
 
-// sealedBelow is a third of the values of a byte.
+// sealedBelow is a third of the possible values of a byte.
 const sealedBelow = 85
 
-// Sealed reports whether the case is one of the third that is run once a release, and that no rule may be changed by.
+// Sealed reports whether the case is in the third that is run once a release and must not influence any rule.
 func (c *Case) Sealed() bool { return sha256.Sum256([]byte(c.Name))[0] < sealedBelow }
 
 // caseNames lists the cases below the directory of the exam.
@@ -116,7 +116,7 @@ const (
 	phaseTwin  = "twin"
 )
 
-// phaseNames are those of the case. Without a twin of its own, the cured system is the twin, too.
+// phaseNames returns the phases of the case. If the case has no twin, the fixed system is also the twin.
 func (c *Case) phaseNames() []string {
 	names := []string{phaseFault, phaseCure}
 	if c.Twin != nil {
@@ -125,7 +125,7 @@ func (c *Case) phaseNames() []string {
 	return names
 }
 
-// site is what a phase builds. paths are the directories that were fetched, by name.
+// site returns what a phase builds. paths are the fetched directories by name.
 func (c *Case) site(phase string, paths map[string]string) (*scenario.Site, error) {
 	var changes []*yaml.Node
 	switch phase {
@@ -140,10 +140,10 @@ func (c *Case) site(phase string, paths map[string]string) (*scenario.Site, erro
 	return scenario.ReadSite(c.file, phase, withPaths(c.System, paths), changes...)
 }
 
-// reference is how a fetched directory is named in a case.
+// reference returns how a case refers to a fetched directory.
 func reference(fetch string) string { return "${fetch " + fetch + "}" }
 
-// withPaths is a copy of the node with the paths of fetched directories in place of their names.
+// withPaths returns a copy of the node with the paths of fetched directories in place of their names.
 func withPaths(n *yaml.Node, paths map[string]string) *yaml.Node {
 	out := *n
 	for name, path := range paths {
@@ -156,13 +156,13 @@ func withPaths(n *yaml.Node, paths map[string]string) *yaml.Node {
 	return &out
 }
 
-// mentions reports whether text stands in a value below the node.
+// mentions reports whether text occurs in a value below the node.
 func mentions(n *yaml.Node, text string) bool {
 	return n != nil && (strings.Contains(n.Value, text) ||
 		slices.ContainsFunc(n.Content, func(n *yaml.Node) bool { return mentions(n, text) }))
 }
 
-// fail is a mistake in the case.
+// fail returns an error for a mistake in the case.
 func (c *Case) fail(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", c.file, fmt.Errorf(format, args...))
 }

@@ -14,10 +14,11 @@ import (
 // window is how long a diagnosis with default flags observes.
 const window = 10 * time.Second
 
-// labName is that of each case: the case's own name says what is wrong, and stands in control groups and directories.
+// labName is the lab name of every case. The case's own name would appear in control groups and directories, and it
+// says what is wrong.
 const labName = "exam"
 
-// check runs the phases of a case without any doctor, prints what was measured, and says whether the cure moves what
+// check runs the phases of a case without any doctor, prints the measurements, and reports whether the fix moves what
 // it must.
 func (e *exam) check(ctx context.Context, c *Case) (held bool, err error) {
 	paths, err := c.fetchAll(ctx, e.cache, e.say)

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// command runs a package client in dir. Its error has the end of what the client printed.
+// command runs a package client in dir. The error has the end of the client's output.
 func command(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		const enough = 2000 // bytes: the messages of the clients end with what was wrong
+		const enough = 2000 // bytes: the clients' messages end with what was wrong
 		end := string(out[max(0, len(out)-enough):])
 		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, end)
 	}
@@ -32,7 +32,7 @@ func npmInstallWithScripts(ctx context.Context, dir string, packages []string) e
 	return npm(ctx, dir, packages)
 }
 
-// npm leaves a package.json that is there alone, which may say that the program is a module.
+// npm installs the packages. It keeps an existing package.json, which may say that the program is a module.
 func npm(ctx context.Context, dir string, packages []string, flags ...string) error {
 	manifest := filepath.Join(dir, "package.json")
 	if _, err := os.Stat(manifest); errors.Is(err, os.ErrNotExist) {
@@ -55,7 +55,7 @@ func pipInstall(ctx context.Context, dir string, packages []string) error {
 	return err
 }
 
-// dependencyPlugin is pinned, as a client without a version takes the newest.
+// dependencyPlugin is pinned: without a version, the client takes the newest.
 const dependencyPlugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
 func mavenInstall(ctx context.Context, dir string, packages []string) error {
@@ -81,8 +81,8 @@ func mavenInstall(ctx context.Context, dir string, packages []string) error {
 	return err
 }
 
-// compile builds what the files are: *.go, *.rs and *.c to program, *.java to classes. Modules of Go and crates without
-// a program of the case are programs themselves.
+// compile builds the files: *.go, *.rs and *.c to program, *.java to classes. If the case has no program of its own,
+// its Go modules and crates are the programs.
 func (f *Fetch) compile(ctx context.Context, dir string) error {
 	sources := func(ext string) []string {
 		var list []string
@@ -122,7 +122,7 @@ func (f *Fetch) compile(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// goEnv keeps the client from fetching another Go, and lets it write the go.mod that is not there yet.
+// goEnv keeps the client from fetching another Go, and lets it write the missing go.mod.
 var goEnv = []string{"GOTOOLCHAIN=local", "GOFLAGS=-mod=mod", "GOWORK=off"}
 
 func goBuild(ctx context.Context, dir string, modules []string) error {
@@ -149,7 +149,7 @@ func goBuild(ctx context.Context, dir string, modules []string) error {
 	return nil
 }
 
-// goInstall leaves the programs in the directory.
+// goInstall installs the programs into the directory.
 func goInstall(ctx context.Context, dir string, packages []string) error {
 	for _, p := range packages {
 		env := []string{"GOTOOLCHAIN=local", "GOBIN=" + dir}
@@ -179,17 +179,17 @@ func cargoBuild(ctx context.Context, dir string, crates []string) error {
 		os.RemoveAll(target))
 }
 
-// cargoInstall leaves the programs in bin.
+// cargoInstall installs the programs into bin.
 func cargoInstall(ctx context.Context, dir string, crates []string) error {
 	args := append([]string{"install", "--quiet", "--locked", "--root", dir}, crates...)
 	_, err := command(ctx, dir, nil, "cargo", args...)
 	return err
 }
 
-// policy forbids services to start (invoke-rc.d(8)): Debian starts a server when it installs it.
+// policy keeps services from starting (invoke-rc.d(8)): Debian starts a server when it installs it.
 const policy = "/usr/sbin/policy-rc.d"
 
-// aptInstall installs what is missing. It looks up names first when a package is unknown.
+// aptInstall installs missing packages. If a package is unknown, it first updates the package lists.
 func aptInstall(ctx context.Context, packages []string) error {
 	var missing []string
 	for _, p := range packages {
@@ -222,7 +222,7 @@ func aptInstall(ctx context.Context, packages []string) error {
 	return err
 }
 
-// aptVersion is that of an installed package, or nothing.
+// aptVersion returns the version of an installed package, or "".
 func aptVersion(ctx context.Context, name string) string {
 	out, err := command(ctx, "", nil, "dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}", name)
 	version, ok := strings.CutPrefix(out, "installed ")

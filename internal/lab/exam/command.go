@@ -58,8 +58,9 @@ func (e *exam) scoreCases(args []string) error {
 	return r.write(e.dir, *keep)
 }
 
-// needed gives those of the missing cases without which results are not kept. Sealed cases are run once per release, so
-// results between two releases may have none of them; some of them would tell how single ones went.
+// needed returns the missing cases without which results are not kept. Sealed cases are run once per release, so
+// results between two releases may have none of them. With only some of them, the counts would reveal how single
+// cases went.
 func (r *Results) needed(cases []*Case, missing []string) []string {
 	if !r.openOnly() {
 		return missing
@@ -69,7 +70,7 @@ func (r *Results) needed(cases []*Case, missing []string) []string {
 	})
 }
 
-// results marks the cases that were run as a whole, and names the others.
+// results marks the completely run cases, and returns the names of the others.
 func (s *scorer) results(cases []*Case, dir string) (r *Results, missing []string, err error) {
 	r = newResults("")
 	var versions []string
@@ -107,8 +108,8 @@ func (s *scorer) results(cases []*Case, dir string) (r *Results, missing []strin
 	return r, missing, nil
 }
 
-// print writes the marks of open cases, and the counts of all. Those of sealed cases are shown for all of them
-// together: the count of one would be its mark.
+// print writes the marks of open cases, and the counts of all cases. It shows sealed cases only together: the count
+// of a single one would be its mark.
 func (r *Results) print(out io.Writer, missing []string, all bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, c := range r.Cases {
@@ -135,7 +136,7 @@ func (r *Results) print(out io.Writer, missing []string, all bool) error {
 	return err
 }
 
-// sentence is the tally in words.
+// sentence returns the tally in words.
 func (t *Tally) sentence() string {
 	parts := []string{fmt.Sprintf("%d cases", t.Cases)}
 	for _, m := range append(slices.Clone(marks), Broken) {

@@ -12,7 +12,7 @@ import (
 	"regexp"
 )
 
-// Fetch is a directory that is made once, of packages and of the case's own files.
+// Fetch is a directory that is made once from packages and the case's own files.
 type Fetch struct {
 	Name    string   `yaml:",key" json:"-"`
 	NPM     []string `yaml:"npm"`
@@ -26,17 +26,17 @@ type Fetch struct {
 	Files   []string `yaml:"files"`
 }
 
-// client is a package client with what is wanted of it.
+// client is a package client and what it should fetch.
 type client struct {
 	name     string
 	packages []string
 	exact    *regexp.Regexp
 	want     string // the form of a package
-	// install is nil where compile does it.
+	// install is nil if compile does it.
 	install func(ctx context.Context, dir string, packages []string) error
 }
 
-// Exact versions: nothing that a client would look up, such as ^1.2, latest or a range.
+// Patterns of exact versions: nothing that a client would look up, such as ^1.2, latest or a range.
 var (
 	atVersion    = regexp.MustCompile(`^(@[\w.-]+/)?[\w./~-]+@v?[0-9][\w.+-]*$`)
 	npmAlias     = `(^[\w.-]+@npm:(@[\w.-]+/)?[\w.-]+@[0-9][\w.+-]*$)`
@@ -46,7 +46,7 @@ var (
 	aptName      = regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+$`)
 )
 
-// clients are all that the directory is made with, in the order in which they are run.
+// clients returns all clients for the directory, in the order in which they run.
 func (f *Fetch) clients() []client {
 	npm := client{"npm", f.NPM, npmVersion, "NAME@VERSION", npmInstall}
 	if f.Scripts {
@@ -62,7 +62,7 @@ func (f *Fetch) clients() []client {
 	}
 }
 
-// fetchAll makes the directories of a case below cache, and gives their paths by name.
+// fetchAll makes the directories of a case below cache, and returns their paths by name.
 func (c *Case) fetchAll(ctx context.Context, cache string, say func(string, ...any)) (map[string]string, error) {
 	paths := map[string]string{}
 	for i := range c.Fetch {
@@ -76,10 +76,10 @@ func (c *Case) fetchAll(ctx context.Context, cache string, say func(string, ...a
 	return paths, nil
 }
 
-// fetch makes one directory, or finds it made. Its name is a hash and nothing else: the name of the case says what is
-// wrong, and would stand in each command line.
+// fetch makes one directory, unless it exists. The directory's name is just a hash: the name of the case says what is
+// wrong, and would be in each command line.
 func (c *Case) fetch(ctx context.Context, cache string, f *Fetch, say func(string, ...any)) (string, error) {
-	if err := aptInstall(ctx, f.Apt); err != nil { // of the machine: it may be another one than last time
+	if err := aptInstall(ctx, f.Apt); err != nil { // on the machine, which may be a different one than last time
 		return "", err
 	}
 	key, err := c.key(f)
@@ -134,7 +134,7 @@ func (c *Case) fill(ctx context.Context, f *Fetch, dir string) error {
 	return f.compile(ctx, dir)
 }
 
-// key is a hash of the definition and the files. Two cases with the same share the directory.
+// key returns a hash of the definition and the files. Two cases with the same key share the directory.
 func (c *Case) key(f *Fetch) (string, error) {
 	sum := sha256.New()
 	if err := json.NewEncoder(sum).Encode(f); err != nil {

@@ -1,4 +1,4 @@
-// Command exam puts the cases of exam/ to perfdoctor and to others, and scores what they say. `make exam-check`,
+// Command exam runs the cases of exam/ with perfdoctor and other tools, and scores their answers. `make exam-check`,
 // `make exam` and `make exam-report` run it, and `make generate` writes docs/exam.md; exam/README.md has the rules.
 package main
 
@@ -51,10 +51,10 @@ type exam struct {
 	window     time.Duration
 }
 
-// defaultResults is where the results of a run are kept whole.
+// defaultResults returns the directory that keeps the complete results of a run.
 func (e *exam) defaultResults() string { return filepath.Join(e.cache, resultsDir) }
 
-// tidy takes the paths of this machine out of a text: they would be committed, and might name a component.
+// tidy removes the paths of this machine from a text: they would be committed, and might name a component.
 func (e *exam) tidy(text string) string {
 	for _, dir := range []string{e.cache, e.here, os.TempDir()} {
 		if len(dir) > 1 {
@@ -64,7 +64,7 @@ func (e *exam) tidy(text string) string {
 	return ownGroup.ReplaceAllString(text, "/…")
 }
 
-// ownGroup is a control group that whoever runs the exam was put into, by a session manager or a container.
+// ownGroup matches a control group that a session manager or a container made for the user of the exam.
 var ownGroup = regexp.MustCompile(`/[A-Za-z_.-]+/[0-9a-f]{32,64}\b`)
 
 func (e *exam) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
@@ -74,7 +74,7 @@ func (e *exam) run(ctx context.Context, args []string) error {
 		return errors.New("want a command: check, fetch, run, peers, score or report")
 	}
 	var err error
-	if e.cache, err = filepath.Abs(e.cache); err != nil { // programs have working directories of their own
+	if e.cache, err = filepath.Abs(e.cache); err != nil { // programs have their own working directories
 		return err
 	}
 	if e.here, err = os.Getwd(); err != nil {
@@ -98,7 +98,7 @@ func (e *exam) run(ctx context.Context, args []string) error {
 	}
 }
 
-// read reads the cases of these names, or all. Mistakes in any of them are one error, beside those that have none.
+// read reads the named cases, or all. It returns all mistakes as one error, together with the cases that have none.
 func (e *exam) read(names []string) ([]*Case, error) {
 	words, err := readVocabulary(e.dir)
 	if err != nil {
@@ -154,7 +154,7 @@ func (e *exam) checkAll(ctx context.Context, names []string) error {
 	return errors.Join(errs...)
 }
 
-// fetchAll makes the directories of cases beforehand, so that nothing is fetched or compiled between two of them.
+// fetchAll makes the directories of all cases beforehand, so that nothing is fetched or compiled between two cases.
 func (e *exam) fetchAll(ctx context.Context, names []string) error {
 	cases, err := e.read(names)
 	errs := []error{err}

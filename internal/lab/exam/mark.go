@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Mark is what an answer is worth. exam/README.md, "Marks", has the rubric; this file is that rubric and nothing else:
+// Mark is the value of an answer. exam/README.md, "Marks", has the rubric. This file is that rubric and nothing else:
 // it reads no file and no clock.
 type Mark string
 
@@ -20,23 +20,23 @@ const (
 	Broken    Mark = "broken"
 )
 
-// marks are those of an answer, the best first.
+// marks are the possible marks of an answer, the best first.
 var marks = []Mark{Exact, Partly, Abstained, Missed, Wrong}
 
-// Said is one thing that a tool says: words of the vocabulary, and the text in which a component may stand.
+// Said is one thing that a tool says: words of the vocabulary, and the text that may name a component.
 type Said struct {
 	Words []string
 	Text  string
 }
 
-// Reply is all that a tool says of a system.
+// Reply is everything that a tool says about a system.
 type Reply struct {
-	First     *Said  // nil: nothing that it warns of
-	Others    []Said // further findings, however small
+	First     *Said  // nil: it warns of nothing
+	Others    []Said // more findings, however small
 	Abstained bool   // it says that it could not tell
 }
 
-// mark marks a reply, and says why in a few words.
+// mark returns the mark of a reply, and the reason in a few words.
 func mark(truth *Truth, words *Vocabulary, r *Reply) (Mark, string) {
 	if r.First != nil {
 		if m, why := markFirst(truth, words, r.First); m == Exact || m == Partly {
@@ -59,7 +59,7 @@ func mark(truth *Truth, words *Vocabulary, r *Reply) (Mark, string) {
 	return Missed, "nothing found"
 }
 
-// markFirst marks the verdict without regard to what else was found.
+// markFirst marks the verdict, regardless of other findings.
 func markFirst(truth *Truth, words *Vocabulary, first *Said) (Mark, string) {
 	mechanism := words.mechanism(truth.Mechanism)
 	component := truth.componentIn(first.Text)
@@ -86,7 +86,7 @@ func markFirst(truth *Truth, words *Vocabulary, first *Said) (Mark, string) {
 
 func (t *Truth) mechanismIn(words []string) bool { return slices.Contains(words, t.Mechanism) }
 
-// componentIn gives the first of the components that stands in the text, whatever its case.
+// componentIn returns the first component that occurs in the text, ignoring case.
 func (t *Truth) componentIn(text string) string {
 	text = strings.ToLower(text)
 	for _, c := range t.Component {
@@ -97,7 +97,7 @@ func (t *Truth) componentIn(text string) string {
 	return ""
 }
 
-// firstOf gives the first of the words that is in the list.
+// firstOf returns the first of the words that is in the list.
 func firstOf(words, list []string) string {
 	for _, w := range words {
 		if slices.Contains(list, w) {
@@ -107,7 +107,7 @@ func firstOf(words, list []string) string {
 	return ""
 }
 
-// random gives the chance of each mark for a mechanism that is drawn uniformly, and names no component.
+// random returns the probability of each mark for a uniformly drawn mechanism without a component.
 func random(truth *Truth, words *Vocabulary) map[Mark]float64 {
 	chance := map[Mark]float64{}
 	for _, name := range words.mechanismNames() {

@@ -11,7 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// writeReport is the command report: docs/exam.md and the line of the README, of the committed results and the cases.
+// writeReport is the command report. It writes docs/exam.md and the line of the README from the committed results and
+// the cases.
 func (e *exam) writeReport(args []string) error {
 	flags := flag.NewFlagSet("report", flag.ContinueOnError)
 	root := flags.String("root", filepath.Join(e.dir, ".."), "`directory` of the repository, whose pages are written")
@@ -47,7 +48,7 @@ func (e *exam) writeReport(args []string) error {
 	return replaceLine(filepath.Join(*root, "README.md"), line)
 }
 
-// The line of the README stands between these.
+// The marks around the line of the README.
 const (
 	lineBegin = "<!-- exam: written by make exam-report -->\n"
 	lineEnd   = "<!-- /exam -->\n"
@@ -71,7 +72,7 @@ func replaceLine(path, line string) error {
 	return os.WriteFile(path, text, 0o644) //nolint:gosec // a page for everybody
 }
 
-// wrapped breaks a line at spaces, as prose here is.
+// wrapped breaks a line at spaces, like the prose here.
 func wrapped(line string) string {
 	const width = 120
 	var b strings.Builder
@@ -93,7 +94,7 @@ func wrapped(line string) string {
 	return b.String()
 }
 
-// line is the score in one line.
+// line returns the score in one line.
 func (r *Results) line(what string) string {
 	t := r.total()
 	var parts []string
@@ -127,7 +128,7 @@ type page struct {
 
 func (p *page) printf(format string, args ...any) { fmt.Fprintf(&p.b, format, args...) }
 
-// newest are the last results, those of the first contact if there are no others.
+// newest returns the last results, or those of the first contact if there are no others.
 func (p *page) newest() *Results {
 	if len(p.later) > 0 {
 		return p.later[len(p.later)-1]
@@ -191,7 +192,7 @@ func (p *page) render() ([]byte, error) {
 	return []byte(p.b.String()), nil
 }
 
-// runs are the first contact and the newest results, if those are others.
+// runs returns the first contact and the newest results, if they differ.
 func (p *page) runs() []*Results {
 	if len(p.later) == 0 {
 		return []*Results{p.first}
@@ -259,7 +260,7 @@ func markHead() string {
 	return head
 }
 
-// markRow is a row of counts, each with its share.
+// markRow writes a row of counts, each with its share.
 func (p *page) markRow(name string, t *Tally) {
 	p.printf("| %s | %d", cell(name), t.Cases)
 	p.markCells(t)
@@ -276,7 +277,7 @@ func (p *page) markCells(t *Tally) {
 	}
 }
 
-// groups is the table by family or by runtime, sealed cases included.
+// groups writes the table by family or by runtime, including sealed cases.
 func (p *page) groups(what string, of func(*Results) map[string]*Tally) {
 	for _, r := range p.runs() {
 		p.printf("\n## By %s: %s\n\n| %s | cases%s | false alarms | cures that work | time |\n",
@@ -299,7 +300,7 @@ func (p *page) label(r *Results) string {
 	return r.Who
 }
 
-// caseTable has every open case.
+// caseTable writes every open case.
 func (p *page) caseTable() {
 	newest := p.newest()
 	p.printf("\n## Every open case\n\n| case | family | runtime | truth | first contact | %s", ifLater(p, "now | "))
@@ -328,7 +329,7 @@ func ifLater(p *page, text string) string {
 	return text
 }
 
-// openNames are the open cases of the first contact and of the newest results.
+// openNames returns the open cases of the first contact and of the newest results.
 func (p *page) openNames() []string {
 	var names []string
 	for _, r := range p.runs() {
@@ -409,7 +410,7 @@ func (p *page) miss(s *CaseScore) {
 	p.quote(s.Fault)
 }
 
-// quote is the verdict as it is printed.
+// quote writes the verdict as it is printed.
 func (p *page) quote(s *PhaseScore) {
 	p.printf("```text\n")
 	if v := s.Verdict; v != nil {

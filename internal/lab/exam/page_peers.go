@@ -16,7 +16,7 @@ is in [exam/README.md](../exam/README.md#peers).
 
 `
 
-// peerSection has what other tools came to on the same cases, each beside the first contact.
+// peerSection writes the results of other tools on the same cases, each beside the first contact.
 func (p *page) peerSection() {
 	if len(p.peers) == 0 {
 		return
@@ -27,7 +27,8 @@ func (p *page) peerSection() {
 	p.peerBroken()
 }
 
-// peerTable has the counts, those of the first contact above each peer that was put to other cases than the last.
+// peerTable writes the counts. It repeats those of the first contact above each peer that got other cases than the
+// previous one.
 func (p *page) peerTable() {
 	p.printf("| tool | date | cases%s | time |\n|---|---|---:%s|---:|\n",
 		markHead(), strings.Repeat("|---:", len(marks)+1))
@@ -53,7 +54,8 @@ func (p *page) peerTable() {
 	}
 }
 
-// notPut counts the cases that another tool was not put to. One with cases of a single runtime is for that alone.
+// notPut counts the cases that another tool did not get. A tool with cases of a single runtime is only for that
+// runtime.
 func (r *Results) notPut(other *Results) int {
 	runtime := func(c *CaseScore) string { return c.Runtime }
 	all, put := r.by(runtime, r.Sealed.Runtimes), other.by(runtime, other.Sealed.Runtimes)
@@ -67,8 +69,8 @@ func (r *Results) notPut(other *Results) int {
 	return n
 }
 
-// on counts what the other results have, too: open cases by their names, sealed ones by runtime, and those only where
-// the other was put to all of a runtime.
+// on counts the cases that the other results have too: open cases by name, and sealed ones by runtime, if the other
+// tool got all sealed cases of that runtime.
 func (r *Results) on(other *Results) *Tally {
 	t := newTally()
 	for _, c := range r.Cases {
@@ -84,7 +86,7 @@ func (r *Results) on(other *Results) *Tally {
 	return t
 }
 
-// peerCases has each open case that a tool was put to, with what each said first.
+// peerCases writes each open case that a tool got, with what each tool said first.
 func (p *page) peerCases() {
 	p.printf("\n| open case | truth | first contact")
 	for _, r := range p.peers {
@@ -106,14 +108,14 @@ func (p *page) peerCases() {
 func peerMark(c *CaseScore) string {
 	switch {
 	case c == nil:
-		return "–" // not put to it
+		return "–" // it did not get the case
 	case len(c.Fault.Says) == 0:
 		return string(c.Fault.Mark)
 	}
 	return fmt.Sprintf("%s: %s", c.Fault.Mark, strings.Join(c.Fault.Says, " or "))
 }
 
-// peerBroken says which open cases a peer has no answer to, and why.
+// peerBroken writes which open cases a peer has no answer for, and why.
 func (p *page) peerBroken() {
 	for _, r := range p.peers {
 		for _, c := range r.Cases {

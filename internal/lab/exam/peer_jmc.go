@@ -14,13 +14,13 @@ import (
 
 const peerJMC = "jmc"
 
-// jmc are the rules of JDK Mission Control, put to a flight recording.
+// jmc applies the rules of JDK Mission Control to a flight recording.
 type jmc struct{ path string }
 
-// jmcVersion is that of the rules.
+// jmcVersion is the version of the rules.
 const jmcVersion = "9.1.1"
 
-// jmcRules are the rules, and the program of this project that prints what they say.
+// jmcRules are the rules, and this project's program that prints their results.
 var jmcRules = Fetch{
 	Name:  "rules",
 	Maven: []string{"org.openjdk.jmc:flightrecorder.rules.jdk:" + jmcVersion},
@@ -40,7 +40,7 @@ func (j *jmc) settle(context.Context) error { return nil }
 
 const jmcRecording = "window.jfr"
 
-// watch records with the settings that the JDK has for recordings of a short time.
+// watch records with the JDK's settings for short recordings.
 func (j *jmc) watch(ctx context.Context, _ *Case, r scenario.Running, dir string) error {
 	jvm, err := jvmOf(r.PID)
 	if err != nil {
@@ -66,14 +66,14 @@ func (j *jmc) read(ctx context.Context, dir string) ([]finding, error) {
 	return jmcFindings(said)
 }
 
-// jmcFindings are the results of severity INFO or WARNING, in the lines that Rules.java prints.
+// jmcFindings returns the results of severity INFO or WARNING from the lines that Rules.java prints.
 func jmcFindings(said string) ([]finding, error) {
 	var findings []finding
 	for line := range strings.Lines(said) {
 		field := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		const fields = 6
 		if len(field) != fields {
-			continue // what libraries print
+			continue // printed by libraries
 		}
 		score, err := strconv.ParseFloat(field[2], 64)
 		if err != nil {
@@ -87,7 +87,7 @@ func jmcFindings(said string) ([]finding, error) {
 	return findings, nil
 }
 
-// joined are the texts that are there, as sentences of one.
+// joined returns the non-empty texts as sentences of one text.
 func joined(texts []string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), " ")
 }

@@ -15,29 +15,29 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 )
 
-// A peer is another tool that the cases are put to.
+// A peer is another tool that the cases are run with.
 type peer interface {
-	// name is that of its table of answers, and of its file.
+	// name returns the name of its table of answers and of its file.
 	name() string
-	// prepare makes what it needs, and says which version it is.
+	// prepare makes what the tool needs, and returns its version.
 	prepare(ctx context.Context, e *exam) (version string, err error)
-	// takes reports whether a user would put the tool to such a program at all.
+	// takes reports whether a user would use the tool for such a program at all.
 	takes(c *Case) bool
-	// settle waits until the machine has forgotten what was before, as far as the tool looks back.
+	// settle waits until earlier activity no longer affects what the tool reads.
 	settle(ctx context.Context) error
-	// watch looks at the running system for a window, and leaves what it saw in dir.
+	// watch observes the running system for a window, and leaves what it saw in dir.
 	watch(ctx context.Context, c *Case, r scenario.Running, dir string) error
-	// read makes findings of what was left in dir, after the system was removed.
+	// read makes findings from what was left in dir, after the system was removed.
 	read(ctx context.Context, dir string) ([]finding, error)
 }
 
-// peerFlags are those of the command.
+// peerFlags are the flags of the command.
 type peerFlags struct {
 	peer, out      string
 	melisai, aperf string
 }
 
-// peers puts cases to other tools: `exam peers [-peer NAME] [CASE...]`.
+// peers runs cases with other tools: `exam peers [-peer NAME] [CASE...]`.
 func (e *exam) peers(ctx context.Context, args []string) error {
 	var f peerFlags
 	set := flag.NewFlagSet("peers", flag.ContinueOnError)
@@ -68,7 +68,7 @@ func (e *exam) peers(ctx context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
-// choose gives the peer of that name, or each whose program is known.
+// choose returns the named peer, or all peers whose program is known.
 func (f *peerFlags) choose() ([]peer, error) {
 	all := []peer{&melisai{program: f.melisai}, &aperf{program: f.aperf}, &jmc{}}
 	programs := map[string]string{peerMelisai: f.melisai, peerAPerf: f.aperf}
@@ -91,7 +91,7 @@ func (f *peerFlags) choose() ([]peer, error) {
 	return nil, fmt.Errorf("there is no peer %q: want %s, %s or %s", f.peer, peerMelisai, peerAPerf, peerJMC)
 }
 
-// ask puts the cases to one peer. Those that its file has an answer for are left alone.
+// ask runs the cases with one peer. It skips cases that already have an answer in the peer's file.
 func (e *exam) ask(ctx context.Context, p peer, out string, cases []*Case) error {
 	words, err := readVocabulary(e.dir)
 	if err != nil {
@@ -122,7 +122,7 @@ func (e *exam) ask(ctx context.Context, p peer, out string, cases []*Case) error
 		if err := answers.save(file); err != nil {
 			return err
 		}
-		if c.Sealed() { // nobody is to look at its answers
+		if c.Sealed() { // nobody may look at its answers
 			e.say("%s: %s: %.0f s %s", p.name(), c.Name, a.Seconds, a.Broken)
 		} else {
 			e.say("%s: %s: %v %s", p.name(), c.Name, a.Words, cmp.Or(a.Broken, a.Text))
@@ -131,7 +131,7 @@ func (e *exam) ask(ctx context.Context, p peer, out string, cases []*Case) error
 	return nil
 }
 
-// askOne builds the fault of a case and puts it to the peer. Whatever goes wrong is in the answer.
+// askOne builds the fault of a case and runs the peer on it. Whatever goes wrong is in the answer.
 func (e *exam) askOne(ctx context.Context, p peer, table *meanings, c *Case) *PeerAnswer {
 	a := &PeerAnswer{Words: []string{}}
 	findings, err := e.observe(ctx, p, c, a)
@@ -199,7 +199,7 @@ func openAnswers(file, peer string) (*PeerAnswers, error) {
 	return answers, nil
 }
 
-// save replaces the file at once, so that a run that is stopped leaves a whole one.
+// save replaces the file atomically, so that an interrupted run leaves a complete file.
 func (a *PeerAnswers) save(file string) error {
 	data, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 
 const peerMelisai = "melisai"
 
-// melisai reads counters of the kernel, runs the BPF tools that are installed, and compares with thresholds.
+// melisai reads counters of the kernel, runs the installed BPF tools, and compares their values with thresholds.
 type melisai struct{ program string }
 
 func (m *melisai) name() string { return peerMelisai }
 
 func (m *melisai) takes(*Case) bool { return true }
 
-// bpfTools are those of the tools it runs that need no kernel headers.
+// bpfTools is the package of those tools that need no kernel headers.
 const bpfTools = "libbpf-tools"
 
 func (m *melisai) prepare(ctx context.Context, _ *exam) (version string, err error) {
@@ -39,8 +39,8 @@ func (m *melisai) prepare(ctx context.Context, _ *exam) (version string, err err
 	return programVersion(ctx, m.program)
 }
 
-// settle waits until the load average, which has a memory of minutes, is less than one for each CPU: the tool warns at
-// two. Three minutes take a load of twenty for each CPU down to that.
+// settle waits until the load average is below one per CPU: the load average remembers minutes, and the tool warns at
+// two. A load of twenty per CPU takes three minutes to fall to that.
 func (m *melisai) settle(ctx context.Context) error {
 	const longest, step = 3 * time.Minute, time.Second
 	fs, err := procfs.NewDefaultFS()
@@ -64,8 +64,8 @@ func (m *melisai) settle(ctx context.Context) error {
 
 const melisaiReport = "report.json"
 
-// watch lets the fault be there for a window first: the tool reads averages of the last ten seconds before it starts
-// the BPF tools, which look for another window.
+// watch first lets the fault run for one window: the tool reads averages of the last ten seconds, and then starts the
+// BPF tools, which observe another window.
 func (m *melisai) watch(ctx context.Context, _ *Case, r scenario.Running, dir string) error {
 	if err := clock.Sleep(ctx, window); err != nil {
 		return err
@@ -85,10 +85,11 @@ func (m *melisai) read(_ context.Context, dir string) ([]finding, error) {
 	return melisaiFindings(data)
 }
 
-// melisaiSeverities are those of its anomalies.
+// melisaiSeverities are the severities of its anomalies.
 var melisaiSeverities = map[string]float64{"critical": 2, "warning": 1}
 
-// melisaiFindings are the anomalies of a report. What it recommends against one, by category, belongs to its text.
+// melisaiFindings returns the anomalies of a report. The recommendations for the category of an anomaly belong to its
+// text.
 func melisaiFindings(report []byte) ([]finding, error) {
 	var r struct {
 		Summary *struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 )
 
-// onHost runs a program where a user of the target's host would: in the network of that host.
+// onHost runs a program as a user on the target's host would: in the network of that host.
 func onHost(ctx context.Context, r scenario.Running, dir string, env []string, args ...string) error {
 	net := r.Host.NetNS()
 	if r.PID > 0 {
@@ -22,7 +22,7 @@ func onHost(ctx context.Context, r scenario.Running, dir string, env []string, a
 	return err
 }
 
-// jvmOf finds the JVM of a target: itself, or the first below it that a wrapper started.
+// jvmOf returns the JVM of a target: the target itself, or the first JVM that a wrapper started below it.
 func jvmOf(pid int) (string, error) {
 	if pid == 0 {
 		return "", errors.New("the target is the machine, and the tool wants a JVM")
@@ -49,7 +49,7 @@ func jvmOf(pid int) (string, error) {
 	return strconv.Itoa(jvm), nil
 }
 
-// programVersion is what a program says its version is, in "NAME 1.2.3 (build)" or "NAME version 1.2.3".
+// programVersion returns the version that a program prints as "NAME 1.2.3 (build)" or "NAME version 1.2.3".
 func programVersion(ctx context.Context, program string) (string, error) {
 	said, err := command(ctx, "", nil, program, "--version")
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"os"
 )
 
-// PeerAnswers are what another tool said of the cases, in the words of the vocabulary.
+// PeerAnswers is what another tool said about the cases, in the words of the vocabulary.
 type PeerAnswers struct {
-	Peer  string                `json:"peer"` // with its version
+	Peer  string                `json:"peer"` // the tool with its version
 	Date  string                `json:"date"`
 	Cases map[string]PeerAnswer `json:"cases"`
 }
 
-// PeerAnswer is what it said first of one case. Without words it found nothing.
+// PeerAnswer is what the tool said first about one case. Without words, it found nothing.
 type PeerAnswer struct {
 	Words     []string `json:"words"`
 	Text      string   `json:"text"`
@@ -25,14 +25,14 @@ type PeerAnswer struct {
 	Others []PeerFinding `json:"others,omitempty"` // what it said after that, the worst first
 }
 
-// PeerFinding is what it said after its answer.
+// PeerFinding is what the tool said after its answer.
 type PeerFinding struct {
-	Name  string   `json:"name"` // the tool's own
+	Name  string   `json:"name"` // the tool's own name for it
 	Words []string `json:"words"`
 	Text  string   `json:"text"`
 }
 
-// otherWord is a peer's word for something of which the vocabulary has none.
+// otherWord stands for a finding of a peer for which the vocabulary has no word.
 const otherWord = "other"
 
 func readPeer(path string) (*PeerAnswers, error) {
@@ -52,7 +52,7 @@ func readPeer(path string) (*PeerAnswers, error) {
 	return p, nil
 }
 
-// peer marks the answers by the rubric that is perfdoctor's.
+// peer marks the answers by the same rubric as perfdoctor's.
 func (s *scorer) peer(p *PeerAnswers, cases []*Case) (*Results, error) {
 	r := newResults(p.Peer)
 	r.Peer = true
@@ -104,7 +104,7 @@ func (s *scorer) peerPhase(c *Case, a *PeerAnswer) (*PhaseScore, error) {
 	return out, nil
 }
 
-// peerSaid checks the words of a finding, and leaves out what stands for none.
+// peerSaid checks the words of a finding, and drops the placeholder for other words.
 func (s *scorer) peerSaid(said []string, text string) (*Said, error) {
 	out := &Said{Text: s.tidy(text)}
 	for _, w := range said {

@@ -13,7 +13,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
-// statsNow reads the processes of the machine. One that ends meanwhile is left out: whoever runs it says so.
+// statsNow reads the processes of the machine. It leaves out a process that ends meanwhile: whoever runs it reports
+// that.
 func statsNow() map[int]procfs.ProcStat {
 	stats := map[int]procfs.ProcStat{}
 	all, err := procfs.AllProcs()
@@ -28,7 +29,7 @@ func statsNow() map[int]procfs.ProcStat {
 	return stats
 }
 
-// cpuOf gives the CPU seconds of processes with all their children, by name.
+// cpuOf returns the CPU seconds of processes with all their children, by name.
 func cpuOf(pids map[string]int) map[string]float64 {
 	used := map[string]float64{}
 	stats := statsNow()
@@ -54,7 +55,7 @@ func below(stats map[int]procfs.ProcStat, pid, root int) bool {
 	return true
 }
 
-// cpuBetween gives CPUs: CPU seconds a second.
+// cpuBetween returns CPUs: CPU seconds a second.
 func cpuBetween(before, after map[string]float64, window time.Duration) map[string]float64 {
 	used := map[string]float64{}
 	for name := range after {
@@ -63,8 +64,8 @@ func cpuBetween(before, after map[string]float64, window time.Duration) map[stri
 	return used
 }
 
-// usedBetween gives the CPUs that the target (0: all) used, and those of each name of a process, the busiest first.
-// The exam and the doctor are left out.
+// usedBetween returns the CPUs that the target (0: all) used, and the CPUs by process name, the busiest first. It
+// leaves out the exam and the doctor.
 func usedBetween(before, after map[int]procfs.ProcStat, target int, took time.Duration) (cpus float64, all []Usage) {
 	own := []string{after[os.Getpid()].Comm, doctorName}
 	byName := map[string]float64{}
@@ -95,7 +96,7 @@ func usedBetween(before, after map[int]procfs.ProcStat, target int, took time.Du
 // quietEnough is the share of the CPU time that a quiet machine may use.
 const quietEnough = 0.25
 
-// waitQuiet waits for the machine to be quiet, for a while, and says for how many seconds it waited.
+// waitQuiet waits a while for the machine to be quiet, and returns how many seconds it waited.
 func waitQuiet(ctx context.Context, longest time.Duration) (seconds float64, err error) {
 	began := time.Now()
 	for {
@@ -109,7 +110,7 @@ func waitQuiet(ctx context.Context, longest time.Duration) (seconds float64, err
 	}
 }
 
-// busyFor is the share of all CPU time that is used during a while.
+// busyFor returns the share of all CPU time that is used during a while.
 func busyFor(ctx context.Context, while time.Duration) (float64, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -132,5 +133,5 @@ func busyFor(ctx context.Context, while time.Duration) (float64, error) {
 	return worked / max(worked+idled, 0.01), nil
 }
 
-// sortedKeys are those of a map, in order.
+// sortedKeys returns the keys of a map, in order.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Report is what the exam reads of perfdoctor's JSON report (docs/report-schema.md).
+// Report is the part of perfdoctor's JSON report that the exam reads (docs/report-schema.md).
 type Report struct {
 	Verdict struct {
 		Result    string `json:"result"`
@@ -23,7 +23,7 @@ type Report struct {
 	} `json:"cpu_time"`
 }
 
-// Finding is one finding, the verdict among them.
+// Finding is one finding. The verdict is one of them.
 type Finding struct {
 	ID      string `json:"id"`
 	Check   string `json:"check"`
@@ -45,7 +45,6 @@ type Evidence struct {
 	Arithmetic string `json:"arithmetic"`
 }
 
-// parseReport reads a report.
 func parseReport(data []byte) (*Report, error) {
 	r := &Report{}
 	if err := json.Unmarshal(data, r); err != nil {
@@ -54,7 +53,7 @@ func parseReport(data []byte) (*Report, error) {
 	return r, nil
 }
 
-// principal is the verdict's finding, or nil.
+// principal returns the verdict's finding, or nil.
 func (r *Report) principal() *Finding {
 	i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.ID == r.Verdict.Principal })
 	if i < 0 || r.Verdict.Principal == "" {
@@ -71,10 +70,10 @@ func (r *Report) abstained() bool {
 // warns reports whether the finding is a warning or more.
 func (f *Finding) warns() bool { return f.Severity == "warning" || f.Severity == "critical" }
 
-// subject is as the text report prints it.
+// subject returns the subject as the text report prints it.
 func (f *Finding) subject() string { return strings.TrimSpace(f.Subject.Kind + " " + f.Subject.ID) }
 
-// evidence are the lines that the text report prints below the summary: numbers and facts of this run.
+// evidence returns the lines that the text report prints below the summary: numbers and facts of this run.
 func (f *Finding) evidence() []string {
 	var lines []string
 	for _, e := range f.Evidence {
@@ -87,14 +86,14 @@ func (f *Finding) evidence() []string {
 	return append(lines, f.Notes...)
 }
 
-// text is where a component may stand: what the finding says of this run, and none of what it says each time (cures,
-// placebos, what would show it wrong).
+// text returns the text that may name a component: what the finding says about this run, without what it says every
+// time (fixes, placebos, what would disprove it).
 func (f *Finding) text() string {
 	return strings.Join(append([]string{f.subject(), f.Summary}, f.evidence()...), "\n")
 }
 
-// reply says in words of the vocabulary what the report says. A check without a row is an error: its verdict could not
-// be marked.
+// reply translates the report to the words of the vocabulary. A check without a row is an error: its verdict could
+// not be marked.
 func (a *Answers) reply(r *Report) (*Reply, error) {
 	reply := &Reply{Abstained: r.abstained()}
 	first := r.principal()
@@ -114,7 +113,7 @@ func (a *Answers) reply(r *Report) (*Reply, error) {
 	return reply, nil
 }
 
-// alarm is the first finding at warning or above, or nil.
+// alarm returns the first finding at warning or above, or nil.
 func (r *Report) alarm() *Finding {
 	for i := range r.Findings {
 		if r.Findings[i].warns() {
@@ -129,10 +128,10 @@ func (r *Report) silences(check string) bool {
 	return !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Check == check && f.warns() })
 }
 
-// idle is the use of CPUs below which a program is said to wait.
+// idle is the CPU use below which a program counts as waiting.
 const idle = 0.2
 
-// busiest is the answer of one who names what uses most CPU time, and nothing else.
+// busiest returns the answer of someone who just names what uses the most CPU time.
 func busiest(r *Report, cpus float64, processes []Usage) *Reply {
 	if cpus < idle {
 		return &Reply{First: &Said{Words: []string{"threads-waiting"}}}

@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 )
 
-// PhaseResult is what was seen and said in one phase of a case, as it is kept in the directory of results.
+// PhaseResult is what was seen and said in one phase of a case, as kept in the directory of results.
 type PhaseResult struct {
 	Case  string `json:"case"`
 	Phase string `json:"phase"`
@@ -22,11 +22,11 @@ type PhaseResult struct {
 	Date       time.Time          `json:"date"`
 	Version    string             `json:"perfdoctor"`
 	Kernel     string             `json:"kernel"`
-	Packages   map[string]string  `json:"packages,omitempty"` // of apt, with the version that was there
-	Waited     float64            `json:"waited_seconds"`     // for the machine to be quiet
+	Packages   map[string]string  `json:"packages,omitempty"` // apt packages and their installed versions
+	Waited     float64            `json:"waited_seconds"`     // until the machine was quiet
 	BusyBefore float64            `json:"busy_before"`
-	Measured   map[string]float64 `json:"measured,omitempty"` // beside the doctor: throughput, p50, ...
-	Target     float64            `json:"target_cpus"`        // CPUs that the target used; of no target, the machine
+	Measured   map[string]float64 `json:"measured,omitempty"` // while the doctor ran: throughput, p50, ...
+	Target     float64            `json:"target_cpus"`        // CPUs that the target used; without one, the machine
 	Processes  []Usage            `json:"processes,omitempty"`
 	Doctor     DoctorResult       `json:"doctor"`
 }
@@ -42,12 +42,13 @@ type DoctorResult struct {
 	Command []string        `json:"command,omitempty"`
 	Seconds float64         `json:"seconds"` // wall time
 	Exit    int             `json:"exit_code"`
-	Failed  string          `json:"failed,omitempty"` // why there is no report: it ended in error or was too slow
+	Failed  string          `json:"failed,omitempty"` // why there is no report: the doctor failed or was too slow
 	Stderr  string          `json:"stderr,omitempty"`
 	Report  json.RawMessage `json:"report,omitempty"`
 }
 
-// phaseFile is where the result of a phase is. That of a sealed case is packed, so that nobody reads it in passing.
+// phaseFile returns the path of a phase's result. The result of a sealed case is compressed, so that nobody reads it
+// by accident.
 func (c *Case) phaseFile(dir, phase string) string {
 	name := phase + ".json"
 	if c.Sealed() {
@@ -56,11 +57,11 @@ func (c *Case) phaseFile(dir, phase string) string {
 	return filepath.Join(dir, c.Name, name)
 }
 
-// readPhase gives nil for a phase that has not been run.
+// readPhase returns nil for a phase that has not been run.
 func (c *Case) readPhase(dir, phase string) (*PhaseResult, error) {
 	file, err := os.Open(c.phaseFile(dir, phase))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil //nolint:nilnil // no result is no error
+		return nil, nil //nolint:nilnil // no result is not an error
 	}
 	if err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func (c *Case) readPhase(dir, phase string) (*PhaseResult, error) {
 	return p, json.NewDecoder(in).Decode(p)
 }
 
-// writePhase writes the result whole or not at all.
+// writePhase writes the result completely or not at all.
 func (c *Case) writePhase(dir string, p *PhaseResult) error {
 	path := c.phaseFile(dir, p.Phase)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -101,7 +102,7 @@ func (c *Case) writePhase(dir string, p *PhaseResult) error {
 	})
 }
 
-// indented is JSON for people and diffs.
+// indented returns JSON for people and diffs.
 func indented(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

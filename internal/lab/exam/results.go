@@ -14,12 +14,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 )
 
-// Results are those of one run of the exam, as they are committed: of open cases what was said, of sealed ones no more
-// than counts.
+// Results are the committed results of one run of the exam: what was said about open cases, and only counts for
+// sealed cases.
 type Results struct {
 	Who     string       `json:"who"` // the version of perfdoctor, or the peer
 	Peer    bool         `json:"peer,omitempty"`
-	From    string       `json:"from"` // the day of the first and of the last phase
+	From    string       `json:"from"` // the days of the first and of the last phase
 	To      string       `json:"to"`
 	Last    string       `json:"last,omitempty"` // when the last phase began (RFC 3339): several runs may end on one day
 	Kernels []string     `json:"kernels,omitempty"`
@@ -46,7 +46,7 @@ func newResults(who string) *Results {
 	}}
 }
 
-// add takes up a case: an open one as it is, of a sealed one the counts.
+// add adds a case: an open one as it is, a sealed one only to the counts.
 func (r *Results) add(c *CaseScore, sealed bool) {
 	if !sealed {
 		r.Cases = append(r.Cases, c)
@@ -57,7 +57,7 @@ func (r *Results) add(c *CaseScore, sealed bool) {
 	tallyOf(r.Sealed.Runtimes, c.Runtime).add(c)
 }
 
-// dated widens the days by that of a phase.
+// dated widens the range of days to include the day of a phase.
 func (r *Results) dated(day string) {
 	if r.From == "" || day < r.From {
 		r.From = day
@@ -65,7 +65,7 @@ func (r *Results) dated(day string) {
 	r.To = max(r.To, day)
 }
 
-// openOnly tells results between two releases: perfdoctor's, without the sealed cases.
+// openOnly reports whether these are results between two releases: perfdoctor's, without sealed cases.
 func (r *Results) openOnly() bool { return !r.Peer && r.Sealed.All.Cases == 0 }
 
 // open counts the open cases.
@@ -77,7 +77,7 @@ func (r *Results) open() *Tally {
 	return t
 }
 
-// total counts all.
+// total counts all cases.
 func (r *Results) total() *Tally {
 	t := r.open()
 	t.merge(r.Sealed.All)
@@ -96,7 +96,7 @@ func (r *Results) by(key func(*CaseScore) string, sealed map[string]*Tally) map[
 	return out
 }
 
-// tallyOf gives the tally of that name, a new one if there is none.
+// tallyOf returns the tally of that name, or a new one if there is none.
 func tallyOf(tallies map[string]*Tally, name string) *Tally {
 	if tallies[name] == nil {
 		tallies[name] = newTally()
@@ -104,7 +104,7 @@ func tallyOf(tallies map[string]*Tally, name string) *Tally {
 	return tallies[name]
 }
 
-// find gives the score of an open case, or nil.
+// find returns the score of an open case, or nil.
 func (r *Results) find(name string) *CaseScore {
 	i := slices.IndexFunc(r.Cases, func(c *CaseScore) bool { return c.Name == name })
 	if i < 0 {
@@ -113,7 +113,7 @@ func (r *Results) find(name string) *CaseScore {
 	return r.Cases[i]
 }
 
-// write commits the results under a name. Those of the first contact are never written twice.
+// write commits the results under a name. It never overwrites the first contact.
 func (r *Results) write(exam, name string) error {
 	if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
 		return fmt.Errorf("%q: want a name without a directory", name)

@@ -16,10 +16,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 )
 
-// doctorName is that of perfdoctor's process.
+// doctorName is the name of perfdoctor's process.
 const doctorName = "perfdoctor"
 
-// runner puts cases to perfdoctor.
+// runner runs cases with perfdoctor.
 type runner struct {
 	*exam
 	results, doctor              string
@@ -85,7 +85,7 @@ func (r *runner) prepare(ctx context.Context) error {
 	return err
 }
 
-// versionOf is the second word of "perfdoctor v1.2.3 (go1.26, linux/amd64)".
+// versionOf returns the second word of "perfdoctor v1.2.3 (go1.26, linux/amd64)".
 func versionOf(out string) string {
 	if words := strings.Fields(out); len(words) > 1 {
 		return words[1]
@@ -93,7 +93,7 @@ func versionOf(out string) string {
 	return out
 }
 
-// runCase runs the phases that have no result yet. What cannot be built is a result, and no error.
+// runCase runs the phases that have no result yet. A phase that cannot be built is a result, not an error.
 func (r *runner) runCase(ctx context.Context, c *Case) error {
 	missing, err := r.missing(c)
 	if err != nil || len(missing) == 0 {
@@ -125,7 +125,7 @@ func (r *runner) runCase(ctx context.Context, c *Case) error {
 	return nil
 }
 
-// shortened is a text in one line, of which the begin and the end are kept: package clients print much, and end with
+// shortened returns a text in one line and keeps its beginning and end: package clients print a lot, and end with
 // what was wrong.
 func shortened(text string) string {
 	const most = 150 // characters on either side
@@ -136,7 +136,7 @@ func shortened(text string) string {
 	return text
 }
 
-// missing are the phases to run.
+// missing returns the phases to run.
 func (r *runner) missing(c *Case) ([]string, error) {
 	var list []string
 	for _, phase := range c.phaseNames() {
@@ -171,7 +171,7 @@ func (r *runner) phase(ctx context.Context, c *Case, p *PhaseResult, paths map[s
 	defer cancel()
 	w, err := site.Watch(ctx, labName, func(ctx context.Context, running scenario.Running) error {
 		before, began := statsNow(), time.Now()
-		recording := filepath.Join(r.results, "recording.zip") // not the case's name: it says what is wrong
+		recording := filepath.Join(r.results, "recording.zip") // not the case's name, which says what is wrong
 		d, err := r.diagnose(ctx, running.PID, recording)
 		p.Doctor = d
 		p.Target, p.Processes = usedBetween(before, statsNow(), running.PID, time.Since(began))
@@ -187,7 +187,7 @@ func (r *runner) phase(ctx context.Context, c *Case, p *PhaseResult, paths map[s
 	return nil
 }
 
-// keep moves a recording to the case's results, if perfdoctor made one.
+// keep moves the recording, if perfdoctor made one, to the case's results.
 func (r *runner) keep(recording string, c *Case, phase string) error {
 	path := filepath.Join(r.results, c.Name, phase+".zip")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -199,12 +199,12 @@ func (r *runner) keep(recording string, c *Case, phase string) error {
 	return nil
 }
 
-// diagnose runs perfdoctor with default flags. That it fails is a result, too.
+// diagnose runs perfdoctor with default flags. A failure is a result, too.
 func (r *runner) diagnose(ctx context.Context, pid int, recording string) (DoctorResult, error) {
 	if err := os.MkdirAll(filepath.Dir(recording), 0o700); err != nil {
 		return DoctorResult{}, err
 	}
-	if err := os.RemoveAll(recording); err != nil { // of a run that was interrupted
+	if err := os.RemoveAll(recording); err != nil { // left by an interrupted run
 		return DoctorResult{}, err
 	}
 	args := []string{"diagnose", "-o", "json", "--save", recording}
@@ -237,7 +237,7 @@ func (r *runner) diagnose(ctx context.Context, pid int, recording string) (Docto
 	return d, nil
 }
 
-// aptVersions are those of the packages of the machine that the case uses.
+// aptVersions returns the versions of the machine's packages that the case uses.
 func (c *Case) aptVersions(ctx context.Context) map[string]string {
 	versions := map[string]string{}
 	for i := range c.Fetch {
@@ -248,7 +248,7 @@ func (c *Case) aptVersions(ctx context.Context) map[string]string {
 	return versions
 }
 
-// progress says what a phase came to. Of a sealed case it says no more than that it was run.
+// progress returns the outcome of a phase. For a sealed case it only says that the phase was run.
 func (r *runner) progress(c *Case, p *PhaseResult) string {
 	said := "sealed: done"
 	switch {
@@ -263,7 +263,7 @@ func (r *runner) progress(c *Case, p *PhaseResult) string {
 	return said
 }
 
-// verdict is what perfdoctor said of an open case, with the mark of the fault.
+// verdict returns what perfdoctor said about an open case, with the mark for the fault.
 func (r *runner) verdict(c *Case, p *PhaseResult) string {
 	s, err := r.scorer.phase(c, p)
 	if err != nil {

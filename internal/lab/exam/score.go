@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// scorer has what marks depend on besides the case and the report.
+// scorer holds what marks depend on besides the case and the report.
 type scorer struct {
 	words   *Vocabulary
 	answers *Answers
-	tidy    func(string) string // takes paths of this machine out of a text
+	tidy    func(string) string // removes paths of this machine from a text
 }
 
 func (e *exam) newScorer() (*scorer, error) {
@@ -21,7 +21,7 @@ func (e *exam) newScorer() (*scorer, error) {
 	return &scorer{words, answers, e.tidy}, err
 }
 
-// CaseScore is what one case came to.
+// CaseScore is the result of one case.
 type CaseScore struct {
 	Name      string           `json:"name"`
 	Family    string           `json:"family"`
@@ -32,22 +32,22 @@ type CaseScore struct {
 	Twin      *PhaseScore      `json:"twin,omitempty"`
 	CureWorks *bool            `json:"cure_works,omitempty"` // absent if a phase is broken
 	CureSaid  string           `json:"cure_said,omitempty"`
-	Silenced  *bool            `json:"silenced,omitempty"` // absent if there was no verdict, or no cured system
+	Silenced  *bool            `json:"silenced,omitempty"` // absent if there was no verdict, or no fixed system
 	Random    map[Mark]float64 `json:"random,omitempty"`
 }
 
 // PhaseScore is what was said in one phase.
 type PhaseScore struct {
 	Broken   string             `json:"broken,omitempty"`
-	Mark     Mark               `json:"mark,omitempty"` // of the fault
+	Mark     Mark               `json:"mark,omitempty"` // the mark for the fault
 	Why      string             `json:"why,omitempty"`
-	Busiest  Mark               `json:"busiest,omitempty"` // of the busiest thing as an answer
+	Busiest  Mark               `json:"busiest,omitempty"` // the mark if the busiest thing were the answer
 	Says     []string           `json:"says,omitempty"`    // words of the vocabulary
 	Summary  string             `json:"summary,omitempty"` // the verdict in a sentence
 	Verdict  *Quote             `json:"verdict,omitempty"` // the finding to act on first
 	Others   []string           `json:"others,omitempty"`  // checks of the other findings
 	Alarm    bool               `json:"alarm,omitempty"`   // something is at warning or above
-	Seconds  float64            `json:"seconds"`           // that the doctor took
+	Seconds  float64            `json:"seconds"`           // time that the doctor took
 	Busy     float64            `json:"busy_before,omitempty"`
 	Measured map[string]float64 `json:"measured,omitempty"`
 }
@@ -62,7 +62,7 @@ type Quote struct {
 	Evidence   []string `json:"evidence,omitempty"`
 }
 
-// score marks a case by the results of its phases. One that was not run is nil.
+// score marks a case by the results of its phases. The result of a phase that was not run is nil.
 func (s *scorer) score(c *Case, phases map[string]*PhaseResult) (*CaseScore, error) {
 	out := &CaseScore{
 		Name: c.Name, Family: c.Family, Runtime: c.Runtime, Corrected: c.Corrected != nil,
@@ -98,7 +98,7 @@ func (s *scorer) report(p *PhaseResult) (*Report, error) {
 	return parseReport([]byte(s.tidy(string(p.Doctor.Report))))
 }
 
-// phase marks one phase. Only the fault's has a mark: of a healthy system an alarm says enough.
+// phase marks one phase. Only the fault's phase has a mark: for a healthy system, an alarm says enough.
 func (s *scorer) phase(c *Case, p *PhaseResult) (*PhaseScore, error) {
 	out := &PhaseScore{
 		Broken: p.Broken, Seconds: round(p.Doctor.Seconds), Busy: round(p.BusyBefore), Measured: p.Measured,
@@ -152,7 +152,7 @@ func (p *PhaseScore) quote(r *Report) {
 	}
 }
 
-// oneLine is the verdict for a terminal.
+// oneLine returns the verdict for a terminal.
 func (p *PhaseScore) oneLine() string {
 	if v := p.Verdict; v != nil {
 		return fmt.Sprintf("%s %s: %s: %s", strings.ToUpper(v.Severity), v.Check, v.Subject, v.Summary)
@@ -160,7 +160,7 @@ func (p *PhaseScore) oneLine() string {
 	return p.Summary
 }
 
-// healthy is the phase in which a warning is false: that of the twin, and without one the cure's.
+// healthy returns the phase in which a warning is false: the twin's or, without a twin, the fix's.
 func (c *CaseScore) healthy() *PhaseScore {
 	if c.Twin != nil {
 		return c.Twin
@@ -168,5 +168,5 @@ func (c *CaseScore) healthy() *PhaseScore {
 	return c.Cure
 }
 
-// round keeps two decimals: more of a second or a share would be noise in a committed file.
+// round keeps two decimals: more decimals of a second or a share would be noise in a committed file.
 func round(n float64) float64 { return float64(int(n*100+0.5)) / 100 }

@@ -1,20 +1,21 @@
 package main
 
-// Tally counts cases by what they came to.
+// Tally counts cases by their outcome.
 type Tally struct {
 	Cases int          `json:"cases"`
-	Marks map[Mark]int `json:"marks"` // of the faults, broken ones too
-	// Healthy systems: the twin of each case, or the cured one where there is none; and all cured ones.
+	Marks map[Mark]int `json:"marks"` // the marks of the faults, including broken ones
+	// Healthy systems: the twin of each case, or its fixed system if it has no twin; and all fixed systems.
 	Healthy int `json:"healthy"`
 	Alarms  int `json:"false_alarms"`
 	Cured   int `json:"cured"`
 	Uncured int `json:"alarms_on_cured"`
-	// Cures: those that were measured, those that move what they must, verdicts in a fault, those gone in the cure.
+	// Fixes: the measured ones, the ones that move what they must, verdicts in a fault, and those verdicts that are
+	// gone with the fix.
 	Cures    int     `json:"cures"`
 	Work     int     `json:"cures_that_work"`
 	Verdicts int     `json:"verdicts"`
 	Silenced int     `json:"silenced"`
-	Seconds  float64 `json:"seconds"` // of perfdoctor, over all faults that were built
+	Seconds  float64 `json:"seconds"` // perfdoctor's time, over all faults that were built
 
 	Busiest map[Mark]int     `json:"busiest,omitempty"`
 	Random  map[Mark]float64 `json:"random,omitempty"`
@@ -64,7 +65,7 @@ func countIf(is *bool, all, yes *int) {
 	}
 }
 
-// merge adds the counts of another.
+// merge adds the counts of another tally.
 func (t *Tally) merge(o *Tally) {
 	t.Cases += o.Cases
 	t.Healthy += o.Healthy
@@ -87,5 +88,5 @@ func (t *Tally) merge(o *Tally) {
 	}
 }
 
-// built is the number of cases with an answer.
+// built returns the number of cases with an answer.
 func (t *Tally) built() int { return t.Cases - t.Marks[Broken] }

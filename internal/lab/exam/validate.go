@@ -14,13 +14,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/scenario"
 )
 
-// longestWarmup is what a fault has to show itself: exam/README.md.
+// longestWarmup is how long a fault may take to show itself: exam/README.md.
 const longestWarmup = 5 * time.Second
 
-// caseName is a name that can be typed on a command line.
+// caseName matches a name that can be typed on a command line.
 var caseName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-// validate says which rules of exam/README.md the case breaks.
+// validate returns which rules of exam/README.md the case breaks.
 func (c *Case) validate(dir string, words *Vocabulary) []error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, c.fail(format, args...)) }
@@ -43,13 +43,13 @@ func (c *Case) validate(dir string, words *Vocabulary) []error {
 	if c.System == nil {
 		fail("system is missing")
 	}
-	if len(errs) > 0 { // what follows lays one part over the other
+	if len(errs) > 0 { // the following checks lay one part over the other
 		return errs
 	}
 	return c.validateSystem()
 }
 
-// validateTexts says which texts are missing.
+// validateTexts returns which texts are missing.
 func (c *Case) validateTexts() []error {
 	var errs []error
 	for _, text := range []struct{ field, value string }{
@@ -68,7 +68,7 @@ func (c *Case) validateTexts() []error {
 	return errs
 }
 
-// validateWords says which words are not those of the vocabulary.
+// validateWords returns which words are not in the vocabulary.
 func (c *Case) validateWords(words *Vocabulary) []error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, c.fail(format, args...)) }
@@ -88,12 +88,12 @@ func (c *Case) validateWords(words *Vocabulary) []error {
 	return errs
 }
 
-// outcomes are the metrics in which a fault must show.
+// outcomes returns the metrics in which a fault must show.
 func outcomes() []string {
 	return []string{scenario.Throughput, scenario.Errors, scenario.P50, scenario.P99}
 }
 
-// leastFactor is by how much a cure must move one of them: exam/README.md.
+// leastFactor is the factor by which a fix must move one of them: exam/README.md.
 const leastFactor = 2.0
 
 func (c *Case) validateCure() []error {
@@ -118,7 +118,7 @@ func (c *Case) validateCure() []error {
 	return nil
 }
 
-// validateFetch says which packages have no exact version, and which files are not there.
+// validateFetch returns which packages have no exact version, and which files are missing.
 func (c *Case) validateFetch() []error {
 	var errs []error
 	for i := range c.Fetch {
@@ -155,7 +155,7 @@ func (c *Case) validateFetch() []error {
 	return errs
 }
 
-// nodes are the parts of the case that name fetched directories.
+// nodes returns the parts of the case that name fetched directories.
 func (c *Case) nodes() []*yaml.Node {
 	nodes := []*yaml.Node{c.System, c.Cure.Change}
 	if c.Twin != nil {
@@ -164,7 +164,7 @@ func (c *Case) nodes() []*yaml.Node {
 	return nodes
 }
 
-// validateSystem reads the system of each phase, as if everything was fetched.
+// validateSystem reads the system of each phase as if everything were fetched.
 func (c *Case) validateSystem() []error {
 	paths := map[string]string{}
 	for i := range c.Fetch {

@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
 )
 
-// Vocabulary are the fixed words of truths and answers.
+// Vocabulary is the fixed set of words for truths and answers.
 type Vocabulary struct {
 	Mechanisms []Mechanism `yaml:"mechanisms"`
 	Symptoms   []Symptom   `yaml:"symptoms"`
@@ -23,10 +23,10 @@ type Mechanism struct {
 	Name     string   `yaml:",key"`
 	Means    string   `yaml:"means"`
 	Near     []string `yaml:"near"`
-	Symptoms []string `yaml:"symptoms"` // mechanisms too: what is the cause here may be a symptom there
+	Symptoms []string `yaml:"symptoms"` // may include mechanisms: a cause in one case may be a symptom in another
 }
 
-// Symptom is what is no cause by itself.
+// Symptom is something that is not a cause by itself.
 type Symptom struct {
 	Name  string `yaml:",key"`
 	Means string `yaml:"means"`
@@ -50,7 +50,7 @@ func readVocabulary(exam string) (*Vocabulary, error) {
 	return v, errors.Join(append(v.unknown(), d.Err())...)
 }
 
-// unknown finds words that lead nowhere.
+// unknown returns errors for references to words that do not exist.
 func (v *Vocabulary) unknown() []error {
 	var errs []error
 	for _, m := range v.Mechanisms {

@@ -13,11 +13,11 @@ import (
 // A kernel is a column of the table.
 type kernel struct {
 	name    string
-	release string // of Debian's kernel, as vm.FetchKernel takes it; "" for the kernel of this machine
+	release string // release of Debian's kernel, as for vm.FetchKernel; "" for the kernel of this machine
 	arch    string // as GOARCH
 }
 
-// The kernels of the matrix, from the oldest that BPF programs are to run on.
+// The kernels of the matrix, beginning with the oldest that must run BPF programs.
 var (
 	thisHost = kernel{name: "this machine"}
 	linux510 = kernel{"5.10", "5.10", "amd64"}
@@ -32,26 +32,26 @@ func kernels() []kernel { return []kernel{thisHost, linux510, linux61, linux612,
 // needs.
 type feature struct {
 	name string
-	// The floor of the feature is the oldest kernel it must work on. On an older one, and nowhere else, may the tests
-	// be skipped. It is that of the collector, or since, or else there is none.
+	// The floor of the feature is the oldest kernel it must work on. The tests may be skipped only on an older one.
+	// The floor is that of the collector, or since, or there is none.
 	collector string
 	since     collect.Floor
 	pkg       string   // below internal
-	tests     []string // each must be there, and none of it be skipped
+	tests     []string // each must exist, and no part of it may be skipped
 	env       []string
-	// only are the kernels with what the tests are about, and because says why the others lack it; empty for all
+	// only lists the kernels that have what the tests need, and because says why the others lack it. Empty: all
 	// kernels.
 	only    []kernel
 	because string
-	// clock makes time a count of instructions in the guest; see vm.Options.
+	// clock derives the guest's time from the count of instructions; see vm.Options.
 	clock time.Duration
 }
 
-// knownPMU is what package perfevent's tests are told of the machine.
+// knownPMU describes the machine to the tests of package perfevent.
 const knownPMU = "PERFDOCTOR_TEST_PMU="
 
-// instructionClock is a row about hardware counters, whose right values are known only in a guest whose time is a count
-// of instructions.
+// instructionClock returns a row about hardware counters. Their correct values are known only in a guest whose time
+// is derived from the count of instructions.
 func instructionClock(name string, each time.Duration, tests ...string) feature {
 	return feature{
 		name: name, pkg: "kernel/perfevent", tests: tests, clock: each, env: []string{knownPMU + each.String()},
@@ -60,7 +60,7 @@ func instructionClock(name string, each time.Duration, tests ...string) feature 
 	}
 }
 
-// features is the one list. A collector that declares a floor must have a row.
+// features returns the only list. A collector that declares a floor must have a row.
 func features() []feature {
 	return append(slices.Concat(connectionFeatures(), programFeatures(), counterFeatures()), feature{
 		name: "experiments, and that they are undone", pkg: "cli/experiment",
@@ -68,7 +68,7 @@ func features() []feature {
 	})
 }
 
-// connectionFeatures are the rows of BPF programs about connections and whom they are to.
+// connectionFeatures returns the rows of BPF programs about connections and their peers.
 func connectionFeatures() []feature {
 	return []feature{
 		{
@@ -111,7 +111,7 @@ func connectionFeatures() []feature {
 	}
 }
 
-// programFeatures are the rows of other BPF programs.
+// programFeatures returns the rows of other BPF programs.
 func programFeatures() []feature {
 	return []feature{
 		{
@@ -162,7 +162,7 @@ func programFeatures() []feature {
 	}
 }
 
-// counterFeatures are the rows of perf_event counters.
+// counterFeatures returns the rows of perf_event counters.
 func counterFeatures() []feature {
 	return []feature{
 		instructionClock("instructions per cycle: 1.0000", time.Nanosecond, "TestKnownIPC"),
@@ -180,7 +180,7 @@ func counterFeatures() []feature {
 	}
 }
 
-// floor is the feature's, of those that the collectors declare.
+// floor returns the feature's floor. declared are the floors of the collectors.
 func (f feature) floor(declared map[string]collect.Floor) collect.Floor {
 	if f.collector != "" {
 		return declared[f.collector]
@@ -188,10 +188,10 @@ func (f feature) floor(declared map[string]collect.Floor) collect.Floor {
 	return f.since
 }
 
-// on tells whether the feature can be on the kernel.
+// on reports whether the kernel can have the feature.
 func (f feature) on(k kernel) bool { return len(f.only) == 0 || slices.Contains(f.only, k) }
 
-// floors are what the collectors declare, by their name.
+// floors returns what the collectors declare, by name.
 func floors() map[string]collect.Floor {
 	all := map[string]collect.Floor{}
 	for _, c := range collectors.All(collectors.Options{}) {

@@ -1,9 +1,9 @@
-// Command kernels runs the tests of what depends on the kernel on this machine and in guests with other kernels, and
-// prints a table of what worked where. `make test-kernels` runs it, as root.
+// Command kernels runs kernel-dependent tests on this machine and in guests with other kernels, and prints a table of
+// what worked where. `make test-kernels` runs it, as root.
 //
-// A feature either works on a kernel, or the kernel is older than the feature declares: everything else fails. Kernels
-// are Debian's, fetched once (vm.FetchKernel); guests are emulated (qemu), so this needs no hardware and changes
-// nothing on the machine.
+// A feature either works on a kernel, or the kernel is older than the feature declares. Everything else is a failure.
+// Kernels are Debian's, fetched once (vm.FetchKernel). Guests are emulated (qemu), so this needs no hardware and
+// changes nothing on the machine.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// options are the flags, and the names of kernels to run if not all.
+// options are the flags, and the names of the kernels to run if not all.
 type options struct {
 	doc, dir string
 	some     string
@@ -77,7 +77,7 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// chosen are the kernels of these names, or all.
+// chosen returns the named kernels, or all.
 func chosen(names []string) ([]kernel, error) {
 	if len(names) == 0 {
 		return kernels(), nil

@@ -32,7 +32,7 @@ type matrix struct {
 	releases map[kernel]string // uname -r
 }
 
-// A batch is the features whose tests run in one process: one guest is booted for them.
+// A batch is a set of features whose tests run in one process, in one guest.
 type batch struct {
 	pkg, env string
 	clock    time.Duration
@@ -47,9 +47,9 @@ type job struct {
 
 func (j job) place(f feature) place { return place{f.name, j.on.kernel.name} }
 
-// fill runs all features on all kernels: on this machine first and alone, since what runs beside would be measured too,
-// then in several guests at a time. Then what failed is run again. Errors are those of the matrix itself; what fails in
-// a test is in its cell.
+// fill runs all features on all kernels: first on this machine, alone, because anything that runs beside would be
+// measured too, then in several guests at a time. Then it repeats what failed. An error is a failure of the matrix
+// itself; a failed test is in its cell.
 func (m *matrix) fill(ctx context.Context, columns []kernel, o options) error {
 	var here, guests []job
 	for _, k := range columns {
@@ -67,7 +67,7 @@ func (m *matrix) fill(ctx context.Context, columns []kernel, o options) error {
 		switch {
 		case k.release == "":
 			here = append(here, jobs...)
-		case on.arch() != runtime.GOARCH: // the slowest, which is not to run when the others have ended
+		case on.arch() != runtime.GOARCH: // the slowest must not start last
 			guests = slices.Concat(jobs, guests)
 		default:
 			guests = append(guests, jobs...)
@@ -79,11 +79,11 @@ func (m *matrix) fill(ctx context.Context, columns []kernel, o options) error {
 	return m.again(ctx, slices.Concat(here, guests))
 }
 
-// maxAgain is how many cells may have failed for the machine's sake: guests are emulated, several at a time, on CPUs
-// that others use, too. More are a fault.
+// maxAgain is how many cells may fail because of the machine: guests are emulated, several at a time, on CPUs that
+// others use, too. More failures are a fault.
 const maxAgain = 5
 
-// again runs the features that failed once more, alone: a fault fails each time. What holds then says so in its cell.
+// again repeats the failed features alone: a fault fails each time. The cell of a feature that then holds says so.
 func (m *matrix) again(ctx context.Context, jobs []job) error {
 	if m.failed() > maxAgain {
 		return nil
@@ -106,7 +106,7 @@ func (m *matrix) again(ctx context.Context, jobs []job) error {
 	return err
 }
 
-// jobs are the batches of one kernel. Cells of features that cannot be on it are filled.
+// jobs returns the batches of one kernel. It fills the cells of features that the kernel cannot have.
 func (m *matrix) jobs(on *machine) []job {
 	var jobs []job
 	for _, f := range m.features {
@@ -169,7 +169,7 @@ func (m *matrix) runJob(ctx context.Context, j job) error {
 	return nil
 }
 
-// old tells whether a release is older than the floor of a feature.
+// old reports whether a release is older than the floor of a feature.
 func (m *matrix) old(f feature, release string) (bool, error) {
 	floor := f.floor(m.floors)
 	if floor.Release == "" {
@@ -220,11 +220,11 @@ func (m *machine) arch() string {
 	return m.kernel.arch
 }
 
-// testTime bounds the tests of one package on one kernel: on this machine they take half a minute, in a guest two, and
-// up to six times that where other programs have the CPUs, too. It is there for a guest that stands still.
+// testTime bounds the tests of one package on one kernel. They take half a minute on this machine and two minutes in
+// a guest, and up to six times that when other programs use the CPUs, too. The bound is for a guest that hangs.
 const testTime = 15 * time.Minute
 
-// run gives the outcomes of the tests. broken says what went wrong beyond them, such as a guest that stopped.
+// run returns the outcomes of the tests. broken says what else went wrong, such as a guest that stopped.
 func (m *machine) run(ctx context.Context, b batch, tests []string) (all map[string]*outcome, broken, err error) {
 	args := []string{
 		"-test.v=test2json", "-test.timeout", testTime.String(), "-test.run",
@@ -258,7 +258,7 @@ func (m *machine) here(ctx context.Context, b batch, args, env []string) ([]byte
 	cmd.Dir, cmd.Env = filepath.Join("internal", b.pkg), append(os.Environ(), env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.WaitDelay = time.Second // children of a test that was ended
+	cmd.WaitDelay = time.Second // for children of a killed test
 	err := cmd.Run()
 	return out.Bytes(), err
 }
@@ -269,8 +269,7 @@ func (m *machine) inGuest(ctx context.Context, b batch, args, env []string) (pri
 	o := vm.Options{
 		Kernel: m.image, Binary: m.doctor(), Command: "/bin/tests", Args: args, Env: env, Dir: work,
 		Timeout: testTime, InstructionTime: b.clock,
-		// Package testenv makes sure of its rights by having true run in a namespace; any program that does nothing
-		// will do.
+		// Package testenv checks its rights by running true in a namespace. Any program that does nothing will do.
 		Files: map[string]string{"/bin/tests": m.tests(b.pkg), "/bin/true": m.doctor()},
 	}
 	data := filepath.Join("internal", b.pkg, "testdata")
@@ -278,7 +277,7 @@ func (m *machine) inGuest(ctx context.Context, b batch, args, env []string) (pri
 	case err == nil:
 		o.Files[work+"/testdata"] = data
 	case errors.Is(err, os.ErrNotExist):
-		o.Files[work+"/go.mod"] = "go.mod" // for the folder to be there
+		o.Files[work+"/go.mod"] = "go.mod" // makes the folder exist
 	default:
 		return nil, nil, err
 	}
@@ -286,7 +285,7 @@ func (m *machine) inGuest(ctx context.Context, b batch, args, env []string) (pri
 	printed = slices.Concat(r.Stderr, r.Stdout)
 	switch {
 	case err != nil && r.Release == "":
-		return printed, nil, err // nothing was learnt
+		return printed, nil, err // there are no outcomes
 	case err != nil:
 		return printed, err, nil
 	case r.ExitCode != 0:
@@ -295,7 +294,7 @@ func (m *machine) inGuest(ctx context.Context, b batch, args, env []string) (pri
 	return printed, nil, nil
 }
 
-// tests and doctor are the programs of the kernel's architecture: the tests of a package, and perfdoctor, which is a
+// tests and doctor return programs for the kernel's architecture: the tests of a package, and perfdoctor, which is a
 // guest's init.
 func (m *machine) tests(pkg string) string {
 	return filepath.Join(m.dir, m.arch(), strings.ReplaceAll(pkg, "/", "-")+".test")
@@ -311,7 +310,7 @@ func (m *machine) compileAll(ctx context.Context, pkg string) error {
 	return m.compile(ctx, "test", "-c", "-trimpath", "-o", m.tests(pkg), "./internal/"+pkg)
 }
 
-// compile makes a static program for the kernel's architecture.
+// compile builds a static program for the kernel's architecture.
 func (m *machine) compile(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+m.arch())

@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// An outcome is what became of one test.
+// An outcome is the result of one test.
 type outcome struct {
-	action string // pass, skip or fail; "" of one that did not end
+	action string // pass, skip or fail; "" if the test did not end
 	output []string
 }
 
 // event is a line of `go tool test2json` (go doc test2json).
 type event struct{ Action, Test, Output string }
 
-// parseEvents gives the outcomes of tests and subtests by their full name.
+// parseEvents returns the outcomes of tests and subtests by their full name.
 func parseEvents(data []byte) (map[string]*outcome, error) {
 	all := map[string]*outcome{}
 	lines := bufio.NewScanner(bytes.NewReader(data))
@@ -50,13 +50,13 @@ func parseEvents(data []byte) (map[string]*outcome, error) {
 	return all, lines.Err()
 }
 
-// A cell is what became of a feature on a kernel.
+// A cell is the result of a feature on a kernel.
 type cell struct {
 	status status
-	why    string // if it is ok: what was measured, if anything
+	why    string // if ok: what was measured, if anything
 }
 
-// after is the cell of a feature that was run a second time.
+// after returns the cell of a feature that was run a second time.
 func (c cell) after(first cell) cell {
 	if c.status == ok {
 		c.why = strings.TrimPrefix(c.why+"; held when it was run again, alone. At first: "+first.why, "; ")
@@ -69,11 +69,11 @@ type status int
 const (
 	ok       status = iota
 	tooOld          // the kernel is older than the feature's floor
-	notThere        // a machine of this kind does not have what the feature is about
+	notThere        // a machine of this kind does not have what the feature needs
 	failed
 )
 
-// judge puts a feature's tests together. old says that the kernel is older than the feature's floor.
+// judge combines the outcomes of a feature's tests. old says that the kernel is older than the feature's floor.
 func judge(tests []string, outcomes map[string]*outcome, old bool) cell {
 	var skips, failures, measured []string
 	for _, name := range slices.Sorted(maps.Keys(outcomes)) {
@@ -112,7 +112,7 @@ func judge(tests []string, outcomes map[string]*outcome, old bool) cell {
 	return cell{ok, strings.Join(measured, "; ")}
 }
 
-// measured are the numbers that a test wants in the table.
+// measured returns the numbers that a test wants in the table.
 func (o *outcome) measured() (out []string) {
 	for _, line := range o.output {
 		if _, text, found := strings.Cut(line, ": measured: "); found {
@@ -122,7 +122,7 @@ func (o *outcome) measured() (out []string) {
 	return out
 }
 
-// reason is the last thing a test said before it was skipped, without its place in the source.
+// reason returns the last message of a test before it was skipped, without its place in the source.
 func (o *outcome) reason() string {
 	if len(o.output) == 0 {
 		return "no reason was given"

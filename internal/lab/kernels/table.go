@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// mark is a cell's text without its reason.
+// mark returns a cell's text without its reason.
 func (c cell) mark() string {
 	return map[status]string{ok: "ok", tooOld: "not here", notThere: "-", failed: "FAILED"}[c.status]
 }
 
-// since is what the feature declares.
+// since returns the release that the feature declares.
 func (m *matrix) since(f feature) string { return f.floor(m.floors).Release }
 
-// text is the table for a terminal, with the reasons below it.
+// text returns the table for a terminal, with the reasons below it.
 func (m *matrix) text(columns []kernel) string {
 	var b strings.Builder
 	width := len("feature")
@@ -44,7 +44,7 @@ func (m *matrix) text(columns []kernel) string {
 
 func columnWidth(k kernel) int { return max(len(k.name), len("not here")) }
 
-// reasons are those of all cells that are not ok, the same only once, and what was measured.
+// reasons returns the distinct reasons of all cells that are not ok, and what was measured.
 func (m *matrix) reasons(columns []kernel) []string {
 	var out []string
 	for _, f := range m.features {
@@ -66,7 +66,7 @@ func (m *matrix) reasons(columns []kernel) []string {
 	return out
 }
 
-// document is the table as a page.
+// document returns the table as a page.
 func (m *matrix) document(columns []kernel, when time.Time) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `# Kernels

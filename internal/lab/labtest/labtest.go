@@ -1,5 +1,5 @@
-// Package labtest makes labs for tests. It is apart from lab so that the program, whose scenarios use labs, does not
-// carry the testing package.
+// Package labtest makes labs for tests. It is separate from lab so that the program, whose scenarios use labs, does
+// not contain the testing package.
 package labtest
 
 import (

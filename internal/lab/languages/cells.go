@@ -9,32 +9,32 @@ import (
 type fault struct {
 	name     string
 	verdicts []string // the checks that are right
-	function string   // which the verdict must name, as Java spells it; none where no function is to blame
-	load     load     // under which it is a fault
-	twin     load     // under which the same program does well
-	also     []string // the checks that are right of the program with and without the fault
+	function string   // the verdict must name it, as Java spells it; none if no function is to blame
+	load     load     // makes it a fault
+	twin     load     // lets the same program do well
+	also     []string // the checks that are right about the program with and without the fault
 }
 
-// A load is what is asked of a program, and what it may take for that.
+// A load is what is asked of a program, and what it may use for that.
 type load struct {
 	clients int           // connections
 	think   time.Duration // between an answer and the next request of a connection
-	quota   time.Duration // of CPU time in a period; none is no limit
+	quota   time.Duration // CPU time in a period; none: no limit
 }
 
-// A language is how its program is built and run. In both, PROGRAMS is the directory of the sources and BUILT that of
-// what was built.
+// A language says how to build and run its program. In both commands, PROGRAMS is the directory of the sources and
+// BUILT is the directory of the build output.
 type language struct {
 	name       string
 	build, run []string
-	lacks      map[string]string // why there is no such fault in it, by fault
+	lacks      map[string]string // why the language cannot have a fault, by fault
 }
 
 // A cell is a fault in a language.
 type cell struct {
 	fault    fault
 	language language
-	none     string // why there is no such thing
+	none     string // why the language cannot have the fault
 }
 
 func faults() []fault {
@@ -53,7 +53,7 @@ func faults() []fault {
 		},
 		{
 			name: "pool", verdicts: []string{"pool-exhausted", "few-connections"}, function: "fetchPrice",
-			// so that a request takes 160 ms: what is below a tenth of a second nobody notices
+			// so that a request takes 160 ms: nobody notices less than a tenth of a second
 			load: load{clients: 24, think: 80 * time.Millisecond},
 			// as many as the pool has connections
 			twin: load{clients: 2, think: 80 * time.Millisecond},
@@ -71,9 +71,8 @@ func faults() []fault {
 		},
 		{
 			name: "sized", verdicts: []string{"threads-vs-quota", "cpu-throttled", "cpu-throttled-burst"},
-			// More than a CPU, which a worker alone and what a runtime does beside it do not exceed. A request is 8
-			// parts of 4 to 10 ms, with which two workers use up a period. That long a request is worth a word of its
-			// own.
+			// The quota is more than one CPU: a single worker with its runtime does not exceed it. A request has 8
+			// parts of 4 to 10 ms, so two workers use up a period. Such a long request is worth its own finding.
 			load: load{clients: 1, think: 300 * time.Millisecond, quota: period * 5 / 4},
 			twin: load{clients: 1, think: 300 * time.Millisecond},
 			also: []string{"hot-code", "heavy-crypto"},

@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// run puts the cells that were asked for, FAULT, LANGUAGE or FAULT/LANGUAGE, all without a name, and fails where one
+// run runs the cells named as FAULT, LANGUAGE or FAULT/LANGUAGE, or all without a name. It returns an error if one
 // did not hold.
 func (r *runner) run(ctx context.Context, runs int, names []string) error {
 	l, err := lab.New("languages")
@@ -73,7 +73,7 @@ func (r *runner) run(ctx context.Context, runs int, names []string) error {
 	return nil
 }
 
-// cell puts one cell, and gives in how many runs it held.
+// cell runs one cell, and returns in how many runs it held.
 func (r *runner) cell(ctx context.Context, c cell, runs int) (held int, err error) {
 	for range runs {
 		sick, err := r.diagnose(ctx, c, "sick", c.fault.load)
@@ -113,7 +113,7 @@ func (c cell) is(name string) bool {
 	return name == c.fault.name || name == c.language.name || name == c.String()
 }
 
-// named tells whether the principal finding has the function's name, in words of any case.
+// named reports whether the principal finding has the function's name, in any spelling of its words.
 func (c cell) named(s said) bool {
 	if c.fault.function == "" {
 		return true

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	answerTime = 20 * time.Millisecond // of the slow backend: a query of a database
-	// warmUp is what compilers and caches take, and what a doctor must not see.
+	answerTime = 20 * time.Millisecond // time of the slow backend: a database query
+	// warmUp is how long compilers and caches take. The doctor must not see that time.
 	warmUp = 3 * time.Second
-	// period is of a CPU limit. Container engines set 100 ms; for that, requests would have to take longer than 0.1 s,
-	// and be slow by that alone.
+	// period is the period of a CPU limit. Container engines set 100 ms. Requests would then have to take longer than
+	// 0.1 s, and be slow by that alone.
 	period  = 20 * time.Millisecond
 	startUp = 20 * time.Second // until a program listens
 )
@@ -38,7 +38,7 @@ type runner struct {
 	window                      time.Duration
 	lab                         *lab.Lab
 	backend                     net.Listener
-	done                        map[string]bool // languages that are built
+	done                        map[string]bool // the languages already built
 }
 
 // said is what the doctor said.
@@ -48,7 +48,7 @@ type said struct {
 	} `json:"verdict"`
 	Findings []json.RawMessage `json:"findings"`
 
-	principal string   // all of the finding
+	principal string   // the whole finding
 	warned    []string // the checks that warn
 	first     string   // the principal's check
 }
@@ -64,7 +64,7 @@ func (s said) String() string {
 	return fmt.Sprintf("%s (%s)", strings.Join(s.warned, ", "), s.Verdict.Summary)
 }
 
-// serveSlowly is the backend: it answers each line after a while.
+// serveSlowly starts the backend, which answers each line after a while.
 func serveSlowly(ctx context.Context) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,8 +93,8 @@ func serveSlowly(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// ask is a client: a connection that asks, and thinks once the program is warm. A JVM that is asked three times a
-// second compiles for longer than warmUp.
+// ask is a client: a connection that sends requests and, once the program is warm, pauses between them. With only
+// three requests a second, a JVM would compile for longer than warmUp.
 func ask(ctx context.Context, address string, think time.Duration) {
 	warm := time.Now().Add(warmUp)
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -149,7 +149,7 @@ func (r *runner) build(ctx context.Context, l language) error {
 	return nil
 }
 
-// diagnose starts the program, in a group of its own where the load has a limit, asks it, and has it diagnosed.
+// diagnose starts the program, in its own group if the load has a limit, sends it requests, and has it diagnosed.
 func (r *runner) diagnose(ctx context.Context, c cell, mode string, load load) (said, error) {
 	if err := r.build(ctx, c.language); err != nil {
 		return said{}, err
@@ -242,12 +242,12 @@ func (r *runner) doctorSays(ctx context.Context, pid int, c cell, mode string) (
 		if err := json.Unmarshal(raw, &f); err != nil {
 			return s, err
 		}
-		if f.Check == "cpu-steal" || slices.Contains(c.fault.also, f.Check) { // of the hypervisor, or right of both
+		if f.Check == "cpu-steal" || slices.Contains(c.fault.also, f.Check) { // the hypervisor's, or right about both
 			continue
 		}
 		if f.Severity == "warning" || f.Severity == "critical" {
 			s.warned = append(s.warned, f.Check)
-			if s.first == "" { // the verdict, or what comes next to what is right of both
+			if s.first == "" { // the verdict, or the next one after what is right about both
 				s.principal, s.first = string(raw), f.Check
 			}
 		}

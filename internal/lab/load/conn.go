@@ -19,7 +19,7 @@ import (
 // worker makes one request after the other, on a connection that it keeps between them.
 type worker struct {
 	run  *Runner
-	end  context.Context // requests under way are cut when it ends
+	end  context.Context // when it ends, it cuts requests under way
 	live atomic.Pointer[os.File]
 
 	file *os.File // nil: not connected
@@ -28,10 +28,10 @@ type worker struct {
 	in   *bufio.Reader
 	buf  []byte // TCP: an answer
 	used int    // requests on the connection
-	last bool   // the server closes after the present answer
+	last bool   // the server closes after the current answer
 }
 
-// readBuffer holds the heads of usual responses; it also bounds a line of them.
+// readBuffer holds the head of a usual response. It also bounds the length of a line.
 const readBuffer = 4096
 
 func (r *Runner) newWorker(end context.Context) *worker {
@@ -45,10 +45,10 @@ func (r *Runner) newWorker(end context.Context) *worker {
 	return w
 }
 
-// cut ends what the worker waits for; arm sees to it that no wait begins after it.
+// cut ends the worker's wait. arm makes sure that no wait begins after it.
 func (w *worker) cut() {
 	if file := w.live.Load(); file != nil {
-		_ = file.SetDeadline(past()) // an error means that it was closed just now
+		_ = file.SetDeadline(past()) // an error means that it has just been closed
 	}
 }
 
@@ -117,7 +117,7 @@ func (w *worker) attempt() (sent, received int, err error) {
 	}
 }
 
-// connect connects to the target whose turn it is, or to the next one that does not refuse.
+// connect connects to the next target in turn that does not refuse.
 func (w *worker) connect() error {
 	begun := time.Now()
 	var err error
@@ -217,7 +217,7 @@ func stale(err error) error {
 	return err
 }
 
-// finish ends a connection in the plan's order of closing.
+// finish ends a connection. The plan says which side closes first.
 func (w *worker) finish() (ok bool) {
 	if w.file == nil {
 		return true
@@ -242,7 +242,7 @@ func (w *worker) finish() (ok bool) {
 	return true
 }
 
-// awaitEnd reads until the server has closed. Answers that nobody asked for are no error here.
+// awaitEnd reads until the server has closed. Unrequested answers are not an error here.
 func (w *worker) awaitEnd() error {
 	if err := w.arm(); err != nil {
 		return err
@@ -251,7 +251,7 @@ func (w *worker) awaitEnd() error {
 	return err
 }
 
-// onlyReader keeps [io.Copy] from splicing to /dev/null, which takes a pipe.
+// onlyReader keeps [io.Copy] from splicing to /dev/null, which would need a pipe.
 type onlyReader struct{ io.Reader }
 
 // leak leaves the connection open, and unread, until the load ends.

@@ -1,22 +1,22 @@
 // Package load makes requests, and says how long they took and how they failed: the load of scenarios and tests.
 //
-// A [Plan] says which requests; [Run] makes them with sockets from a [Dialer], so that they can lie in another network
-// namespace, and returns a [Result]. [Listen] makes a server to talk to, from a [ServerPlan]. Plans are data, for a
-// scenario's file and for a child process.
+// A [Plan] says which requests; [Run] makes them with sockets from a [Dialer], so that the sockets can be in another
+// network namespace, and returns a [Result]. [Listen] makes a server to talk to, from a [ServerPlan]. Plans are data,
+// so that a scenario's file and a child process can hold them.
 //
 // # Time is counted from when a request was due
 //
-// A plan with a rate is an open loop: requests become due by the clock, whether or not earlier ones were answered, and
-// the latency of each runs from that moment. A server that stops for 300 ms then shows in the requests that fell due
-// meanwhile. A plan without a rate is a closed loop: a connection's next request waits for its last answer, so the same
-// stop is seen by one request per connection and lost in the percentiles (coordinated omission). [Result.Unfinished]
-// says how many requests never got an answer: the latencies of the others are too good by these.
+// A plan with a rate is an open loop: requests become due by the clock, whether or not earlier ones were answered,
+// and the latency of each runs from that moment. A server that stops for 300 ms then shows in all requests that
+// became due meanwhile. A plan without a rate is a closed loop: a connection's next request waits for its last
+// answer, so only one request per connection sees the same stop, and the percentiles hide it (coordinated omission).
+// [Result.Unfinished] says how many requests never got an answer. The latencies leave them out and so look too good.
 //
 // # What the libraries do, and do not
 //
-// The histograms are those of github.com/HdrHistogram/hdrhistogram-go: exact to three digits, to be merged, and
-// exported in the format that HdrHistogram's tools for other languages read. Neither github.com/tsenart/vegeta/v12
-// v12.12.0 nor fortio.org/fortio v1.75.3 can make the requests:
+// The histograms are from github.com/HdrHistogram/hdrhistogram-go: they are exact to three digits, can be merged, and
+// can be exported in the format that HdrHistogram's tools for other languages read. Neither
+// github.com/tsenart/vegeta/v12 v12.12.0 nor fortio.org/fortio v1.75.3 can make the requests:
 //   - vegeta hands out errors as text (Result.Error in lib/results.go), fortio's HTTP client status codes and its TCP
 //     runner totals by text: not errno, and not by second;
 //   - vegeta binds every socket to 0.0.0.0:0 (NewAttacker in lib/attack.go, seen with strace), and so takes its port

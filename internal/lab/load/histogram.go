@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// Latencies from 1 µs (half of it is told apart) to an hour, which no capped run reaches, to three digits: 180 kB.
+	// Latencies from 1 µs (with a resolution of half of it) to an hour, which no capped run reaches, to three digits:
+	// 180 kB.
 	lowest  = time.Microsecond
 	highest = time.Hour
 	digits  = 3
@@ -25,9 +26,9 @@ func (h *Histogram) make() *hdr.Histogram {
 	return h.hdr
 }
 
-// record takes a time beyond the highest as the highest.
+// record counts a time beyond the highest as the highest.
 func (h *Histogram) record(d time.Duration) {
-	_ = h.make().RecordValue(int64(min(max(d, 0), highest))) // its error is a value beyond the highest
+	_ = h.make().RecordValue(int64(min(max(d, 0), highest))) // the only error is a value beyond the highest
 }
 
 // Count is the number of times recorded.
@@ -38,7 +39,8 @@ func (h Histogram) Count() uint64 {
 	return uint64(h.hdr.TotalCount())
 }
 
-// Quantile is the time that the share q (0.99 for p99) of all did not exceed, 0 when nothing was recorded.
+// Quantile returns the time that the share q (0.99 for p99) of all times did not exceed, or 0 if nothing was
+// recorded.
 func (h Histogram) Quantile(q float64) time.Duration {
 	if h.hdr == nil {
 		return 0
@@ -46,7 +48,8 @@ func (h Histogram) Quantile(q float64) time.Duration {
 	return time.Duration(h.hdr.ValueAtPercentile(100 * q))
 }
 
-// Each gives what was recorded, in order: so many times of at most that length, which is exact to 0.1 %.
+// Each calls take with what was recorded, in ascending order: how many times were at most that long. The length is
+// exact to 0.1 %.
 func (h Histogram) Each(take func(atMost time.Duration, times uint64)) {
 	if h.hdr == nil {
 		return
@@ -58,7 +61,7 @@ func (h Histogram) Each(take func(atMost time.Duration, times uint64)) {
 	}
 }
 
-// Max is the longest time.
+// Max returns the longest time.
 func (h Histogram) Max() time.Duration {
 	if h.hdr == nil {
 		return 0
@@ -66,7 +69,7 @@ func (h Histogram) Max() time.Duration {
 	return time.Duration(h.hdr.Max())
 }
 
-// Mean is the average.
+// Mean returns the average.
 func (h Histogram) Mean() time.Duration {
 	if h.Count() == 0 {
 		return 0
@@ -74,10 +77,10 @@ func (h Histogram) Mean() time.Duration {
 	return time.Duration(h.hdr.Mean())
 }
 
-// Merge adds all that other recorded.
+// Merge adds everything that other recorded.
 func (h *Histogram) Merge(other Histogram) {
 	if other.hdr != nil {
-		h.make().Merge(other.hdr) // drops nothing: record keeps to the range
+		h.make().Merge(other.hdr) // drops nothing: record stays within the range
 	}
 }
 
@@ -88,12 +91,12 @@ func (h Histogram) clone() Histogram {
 	return Histogram{hdr: h.hdr.Clone()}
 }
 
-// Export is the histogram in nanoseconds, in the format of HdrHistogram's tools (V2, compressed, base64).
+// Export returns the histogram in nanoseconds, in the format of HdrHistogram's tools (V2, compressed, base64).
 func (h Histogram) Export() ([]byte, error) {
 	return h.make().Encode(hdr.V2CompressedEncodingCookieBase)
 }
 
-// String gives the usual percentiles.
+// String returns the usual percentiles.
 func (h Histogram) String() string {
 	return fmt.Sprintf("p50 %v p90 %v p99 %v p99.9 %v max %v", short(h.Quantile(0.5)), short(h.Quantile(0.9)),
 		short(h.Quantile(0.99)), short(h.Quantile(0.999)), short(h.Max()))

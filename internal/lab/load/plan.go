@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// Protocol is what is spoken on a connection.
+// Protocol is the protocol on a connection.
 type Protocol string
 
 // The protocols.
 const (
 	HTTP    Protocol = "http"    // HTTP/1.1 GET; the default
-	TCP     Protocol = "tcp"     // RequestBytes there, ResponseBytes back
+	TCP     Protocol = "tcp"     // RequestBytes out, ResponseBytes back
 	Connect Protocol = "connect" // a request is a connection, without a byte on it
 )
 
-// Closer is the side that closes a connection first, and so has it in TIME_WAIT.
+// Closer is the side that closes a connection first, and so keeps it in TIME_WAIT.
 type Closer string
 
 // Who closes first. A client that leaves it to the server waits for the end of the stream, at most for Plan.Timeout.
 const (
 	ClientCloses Closer = "client" // the default
-	ServerCloses Closer = "server" // HTTP: asked for with "Connection: close" in the last request
+	ServerCloses Closer = "server" // HTTP: the last request says "Connection: close"
 	ClientResets Closer = "reset"  // SO_LINGER with 0 s: RST, no TIME_WAIT on either side
-	ClientKeeps  Closer = "never"  // not before the load's duration has passed, also when the server has closed: a leak
+	ClientKeeps  Closer = "never"  // not before the load's duration has passed, even if the server has closed: a leak
 )
 
 // Session is how TLS connections begin.
@@ -38,27 +38,27 @@ type Session string
 // TLS or not. Certificates are never checked: a scenario's server makes its own.
 const (
 	NoTLS     Session = ""       // plain TCP
-	FullTLS   Session = "full"   // each connection makes a whole handshake
+	FullTLS   Session = "full"   // each connection makes a full handshake
 	ResumeTLS Session = "resume" // a connection resumes the session of an earlier one
 )
 
 // The hard caps: a wrong plan must not hold the machine for ever, nor fill its memory.
 const (
-	// MaxDuration is that of a lab's loads.
+	// MaxDuration is the limit of a lab's loads.
 	MaxDuration = 10 * time.Minute
 	// MaxRate is ten times what one core can make.
 	MaxRate = 1_000_000
-	// MaxConnections is below the port range's 28,232 ports and the usual hard limit of files.
+	// MaxConnections is below the port range's 28,232 ports and the usual hard limit for open files.
 	MaxConnections = 20_000
 	// MaxCount is MaxRate for MaxDuration, in order.
 	MaxCount = 600_000_000
-	// MaxBytes is the largest request or response: one buffer of it is kept per connection.
+	// MaxBytes is the largest request or response. Each connection keeps one buffer of that size.
 	MaxBytes = 16 << 20
 
-	defaultBytes    = 64              // requests of package lab, too: the cost of a connection is to dominate
+	defaultBytes    = 64              // as the requests of package lab: the cost of a connection should dominate
 	defaultTimeout  = 5 * time.Second // lets the first two SYN retransmissions (after 1 and 3 s) succeed
-	openConnections = 64              // of an open loop: at 100 ms a request, 640 requests a second
-	// closedGrace lets a closed loop's last requests end, so that a server sees whole ones.
+	openConnections = 64              // for an open loop: at 100 ms a request, 640 requests a second
+	// closedGrace lets the last requests of a closed loop end, so that a server sees whole requests.
 	closedGrace = 250 * time.Millisecond
 )
 
@@ -71,58 +71,58 @@ type Step struct {
 // Plan says what load to make. In JSON durations are nanoseconds; in YAML they are written like 1.5s.
 type Plan struct {
 	Target string `json:"target" yaml:"target"` // ip:port
-	// Others are more targets. Connections go to all of them in turn, as a client with a list of backends makes them;
-	// one that refuses is passed over.
+	// Others are more targets. Connections go to all targets in turn, as from a client with a list of backends. A
+	// target that refuses is skipped.
 	Others   []string `json:"others,omitempty" yaml:"others,omitempty"`
 	Protocol Protocol `json:"protocol,omitempty" yaml:"protocol,omitempty"`
 	TLS      Session  `json:"tls,omitempty" yaml:"tls,omitempty"`
 
-	// Rate (requests a second for Duration) or Steps make an open loop, neither a closed one.
+	// Rate (requests a second for Duration) or Steps make an open loop. Without both, the loop is closed.
 	Rate  float64 `json:"rate,omitempty" yaml:"rate,omitempty"`
 	Steps []Step  `json:"steps,omitempty" yaml:"steps,omitempty"`
-	// Connections is how many are in use at once, at most: 0 means 1 in a closed and 64 in an open loop. Requests due
-	// while all of them are busy wait, and their latency shows it.
+	// Connections is how many are in use at once, at most: 0 means 1 in a closed and 64 in an open loop. Requests
+	// that become due while all are busy wait, and their latency shows it.
 	Connections int `json:"connections,omitempty" yaml:"connections,omitempty"`
-	// RequestsPerConn is after how many requests a connection is closed; 0: never (keep-alive).
+	// RequestsPerConn is the number of requests after which a connection is closed; 0: never (keep-alive).
 	RequestsPerConn int    `json:"requests_per_conn,omitempty" yaml:"requests_per_conn,omitempty"`
 	Close           Closer `json:"close,omitempty" yaml:"close,omitempty"`
 
-	// Duration bounds when requests begin, Count how many are begun, those of one connection together; one of them or
-	// Steps is needed. A request begun in time is waited for: Timeout in an open loop, 250 ms at most in a closed one.
-	// The whole is at most 10 min.
+	// Duration bounds when requests begin. Count bounds how many begin, and counts the requests of one connection
+	// together. Duration, Count or Steps is needed. The load waits for a request that began in time: for Timeout in
+	// an open loop, for at most 250 ms in a closed one. The whole load takes at most 10 min.
 	Duration time.Duration `json:"duration,omitempty" yaml:"duration,omitempty"`
 	Count    uint64        `json:"count,omitempty" yaml:"count,omitempty"`
-	// Timeout is for connect with the TLS handshake, for each answer, and for the server to close; 0: 5 s.
+	// Timeout bounds the connect with the TLS handshake, each answer, and the wait for the server to close; 0: 5 s.
 	Timeout time.Duration `json:"timeout,omitempty" yaml:"timeout,omitempty"`
 
-	// BindIP is the source address. Bound with port 0, the kernel takes the port in bind() already, from one pool for
-	// all destinations; BindNoPort sets IP_BIND_ADDRESS_NO_PORT, and connect() takes it.
+	// BindIP is the source address. With port 0, the kernel already chooses the port in bind(), from one pool for all
+	// destinations. BindNoPort sets IP_BIND_ADDRESS_NO_PORT, and connect() chooses the port.
 	BindIP     string `json:"bind_ip,omitempty" yaml:"bind_ip,omitempty"`
 	BindNoPort bool   `json:"bind_no_port,omitempty" yaml:"bind_no_port,omitempty"`
 
-	// Path and Host are of HTTP; Host is also the name for TLS. "": / and the target.
+	// Path and Host are for HTTP. Host is also the TLS server name. "": / and the target.
 	Path string `json:"path,omitempty" yaml:"path,omitempty"`
 	Host string `json:"host,omitempty" yaml:"host,omitempty"`
-	// UserAgent is what HTTP requests say they come from; "": perfdoctor-load.
+	// UserAgent is the User-Agent of HTTP requests; "": perfdoctor-load.
 	UserAgent string `json:"user_agent,omitempty" yaml:"user_agent,omitempty"`
-	// RequestBytes and ResponseBytes are of TCP; 0: 64, and as many as the request's.
+	// RequestBytes and ResponseBytes are for TCP; 0: 64, and the size of the request.
 	RequestBytes  int `json:"request_bytes,omitempty" yaml:"request_bytes,omitempty"`
 	ResponseBytes int `json:"response_bytes,omitempty" yaml:"response_bytes,omitempty"`
 
-	// Live gets a line each second, see [Second.String].
+	// Live receives a line each second, see [Second.String].
 	Live io.Writer `json:"-" yaml:"-"`
 }
 
 // Open reports whether the plan is an open loop.
 func (p Plan) Open() bool { return p.Rate > 0 || len(p.Steps) > 0 }
 
-// Check says what is wrong with the plan, every mistake on a line.
+// Check says what is wrong with the plan, one mistake per line.
 func (p Plan) Check() error {
 	_, err := p.normal()
 	return err
 }
 
-// normal is the plan with its defaults written out.
+// normal returns the plan with its defaults filled in.
 func (p Plan) normal() (Plan, error) {
 	errs := errors.Join(p.checkWords(), p.checkAddresses(), p.checkSteps(), p.checkNumbers())
 	if errs != nil {
@@ -202,7 +202,7 @@ func (p Plan) checkSteps() error {
 		errs = append(errs, errors.New("duration: the steps say how long"))
 	}
 	for i, step := range p.Steps {
-		// a NaN is within no bounds
+		// a NaN is outside of all bounds
 		if step.For <= 0 || step.For > MaxDuration || !(step.Rate >= 0 && step.Rate <= MaxRate) {
 			errs = append(errs, fmt.Errorf("step %d: rate %v for %v: want 0 to %d a second, for at most %v",
 				i+1, step.Rate, step.For, MaxRate, MaxDuration))
@@ -236,7 +236,7 @@ func oneOf[T ~string](name string, value T, known ...T) error {
 	return fmt.Errorf("%s %q: want one of %q", name, value, known)
 }
 
-// upTo wants a value from zero to high.
+// upTo returns an error unless the value is from zero to high.
 func upTo[T cmp.Ordered](name string, value, high T) error {
 	var zero T
 	if value >= zero && value <= high {
@@ -248,12 +248,13 @@ func upTo[T cmp.Ordered](name string, value, high T) error {
 // schedule says when the requests of an open loop are due.
 type schedule struct {
 	steps []Step
-	step  int           // index of the current one
-	start time.Duration // of the current step
-	first float64       // requests due before it; a fraction is carried into the next step
+	step  int           // index of the current step
+	start time.Duration // when the current step starts
+	first float64       // requests due before this step; a fraction is carried into the next step
 }
 
-// due is the time of request n after the start, for n that do not fall. After the last step there is none.
+// due returns the time of request n after the start. n must not decrease between calls. After the last step it returns
+// false.
 func (s *schedule) due(n uint64) (time.Duration, bool) {
 	for ; s.step < len(s.steps); s.step++ {
 		step := s.steps[s.step]
@@ -266,5 +267,5 @@ func (s *schedule) due(n uint64) (time.Duration, bool) {
 	return 0, false
 }
 
-// roundingError is far above that of float64 at MaxCount (1e-7), and far below one request.
+// roundingError is far above the rounding error of float64 at MaxCount (1e-7), and far below one request.
 const roundingError = 1e-3

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recorder gathers a Result from many goroutines. What falls into the current second is kept apart, so that the second
-// has quantiles of its own, and added to the total at its end.
+// recorder gathers a Result from many goroutines. It keeps the current second apart, so that the second has its own
+// quantiles, and adds it to the total when it ends.
 type recorder struct {
 	mu     sync.Mutex
 	start  time.Time
@@ -57,7 +57,7 @@ func (r *recorder) endSecond(at time.Duration) {
 	}
 }
 
-// request counts an answered one.
+// request counts an answered request.
 func (r *recorder) request(due, begun time.Time, sent, received int) {
 	t := time.Now()
 	r.lock(t)
@@ -104,17 +104,17 @@ func (r *recorder) fail(err error) {
 	r.now.Errors[name]++
 }
 
-// maxErrorNames in one second: an error's text may hold an address or a number.
+// maxErrorNames is the most error names in one second: an error's text may hold an address or a number.
 const maxErrorNames = 32
 
-// seconds gives those that have ended, from the given one on.
+// seconds returns the seconds that have ended, starting with the given one.
 func (r *recorder) seconds(from int) []Second {
 	r.lock(time.Now())
 	defer r.mu.Unlock()
 	return slices.Clone(r.total.Seconds[from:])
 }
 
-// snapshot is the result until now, with the second under way as the last.
+// snapshot returns the result until now, with the current second as the last one.
 func (r *recorder) snapshot() (Result, error) {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
@@ -137,12 +137,13 @@ func (r *recorder) snapshot() (Result, error) {
 	return copied.total, nil
 }
 
-// statusError is an HTTP answer that is none.
+// statusError is an HTTP answer whose status is an error.
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("HTTP %d", int(e)) }
 
-// ErrorName is the errno's name. A deadline of ours counts as ETIMEDOUT, which is what the kernel's own would be.
+// ErrorName returns the errno's name. A deadline set by this package counts as ETIMEDOUT, like a timeout of the
+// kernel.
 func ErrorName(err error) string {
 	var errno syscall.Errno
 	switch {

@@ -15,32 +15,33 @@ type Result struct {
 
 	Requests uint64 `json:"requests"` // answered
 	Conns    uint64 `json:"conns"`    // connections established, with their TLS handshake
-	Resumed  uint64 `json:"resumed"`  // of these, with a TLS session resumed
+	Resumed  uint64 `json:"resumed"`  // the part of Conns that resumed a TLS session
 	// Retries is the number of requests sent again because the server had closed the kept connection before it read
 	// them, as RFC 9110 section 9.2.2 lets a client do.
 	Retries uint64 `json:"retries"`
-	// Unfinished is the number of requests due but not answered when the load ended: Latency does not have their waits.
+	// Unfinished is the number of requests that were due but not answered when the load ended. Latency does not
+	// include their waits.
 	Unfinished uint64 `json:"unfinished"`
-	// Errors is by errno name, such as EADDRNOTAVAIL. ETIMEDOUT is also the plan's own timeout, EOF a peer that closed
-	// too early, "HTTP 503" an answer.
+	// Errors counts errors by errno name, such as EADDRNOTAVAIL. ETIMEDOUT includes the plan's own timeout. EOF is a
+	// peer that closed too early, and "HTTP 503" an answer.
 	Errors map[string]uint64 `json:"errors,omitempty"`
 
 	BytesSent     uint64 `json:"bytes_sent"` // with HTTP heads, without TLS, TCP and IP
 	BytesReceived uint64 `json:"bytes_received"`
 
-	// CPU time of the process that made the load: in a process of its own the cost of the generator, otherwise also
-	// that of whatever else the process did.
+	// CPU time of the process that made the load. If the load has its own process, that is the cost of the generator.
+	// Otherwise it includes whatever else the process did.
 	CPUUser   time.Duration `json:"cpu_user"`
 	CPUSystem time.Duration `json:"cpu_system"`
 
 	Seconds []Second `json:"seconds"`
 
-	Latency Histogram `json:"latency"` // of answered requests, from when they were due
+	Latency Histogram `json:"latency"` // answered requests, from when they were due
 	Connect Histogram `json:"connect"` // from socket() to the connection's use, with the TLS handshake
-	Wait    Histogram `json:"wait"`    // from due to begun: the generator's delay, and waiting for a free connection
+	Wait    Histogram `json:"wait"`    // from due to begun: the generator's delay, and the wait for a free connection
 }
 
-// Second is one second of a load; the last may be a part of one.
+// Second is one second of a load. The last one may be shorter.
 type Second struct {
 	At       time.Duration     `json:"at"`  // from the load's start to the end of the second
 	For      time.Duration     `json:"for"` // its length
@@ -52,10 +53,10 @@ type Second struct {
 	Max      time.Duration     `json:"max"`
 }
 
-// TPS is requests answered per second.
+// TPS returns the requests answered per second.
 func (s Second) TPS() float64 { return rate(s.Requests, s.For) }
 
-// TPS is requests answered per second, over all the time.
+// TPS returns the requests answered per second, over the whole load.
 func (r Result) TPS() float64 { return rate(r.Requests, r.Elapsed) }
 
 func rate(n uint64, d time.Duration) float64 {
@@ -65,7 +66,7 @@ func rate(n uint64, d time.Duration) float64 {
 	return float64(n) / d.Seconds()
 }
 
-// CPUPerRequest is CPU time of the generator for each answered request, 0 when there was none.
+// CPUPerRequest returns the generator's CPU time per answered request, or 0 if there was none.
 func (r Result) CPUPerRequest() time.Duration {
 	if r.Requests == 0 {
 		return 0
@@ -73,7 +74,7 @@ func (r Result) CPUPerRequest() time.Duration {
 	return (r.CPUUser + r.CPUSystem) / time.Duration(r.Requests)
 }
 
-// ErrorCount is the number of errors of all kinds.
+// ErrorCount returns the number of errors of all kinds.
 func (r Result) ErrorCount() uint64 { return sum(r.Errors) }
 
 func sum(errors map[string]uint64) uint64 {
@@ -84,7 +85,7 @@ func sum(errors map[string]uint64) uint64 {
 	return n
 }
 
-// String is the live line of the second:
+// String returns the live line of the second:
 //
 //	3s: 9876 TPS, p50 1.2ms, p99 3.4ms, max 9.9ms, 12 connections, 30 EADDRNOTAVAIL
 func (s Second) String() string {
@@ -102,7 +103,7 @@ func (s Second) String() string {
 	return b.String()
 }
 
-// String is a line for people:
+// String returns one line for people:
 //
 //	510 requests in 2.6s: 196 TPS, p50 1ms p90 2ms p99 3ms p99.9 9ms max 9ms; 4 connections; 11µs CPU each; 30 EOF
 func (r Result) String() string {
@@ -129,9 +130,9 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// Merge adds another load that ran at the same time, as when several processes share one. A second's quantiles become
-// the larger ones: the P99 of both together is not above that. CPU times add up, so the two must be of different
-// processes.
+// Merge adds another load that ran at the same time, as when several processes share one. Each quantile of a second
+// becomes the larger of the two: the P99 of both loads together is not above that. CPU times are added, so the two
+// loads must be from different processes.
 func (r *Result) Merge(other Result) {
 	r.Elapsed = max(r.Elapsed, other.Elapsed)
 	r.Requests += other.Requests

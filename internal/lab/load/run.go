@@ -17,8 +17,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
-// Run makes the plan's load and returns what came of it. Failed requests are in the Result; the error is a plan that
-// cannot be run. When ctx ends the load is cut short, which is no error.
+// Run makes the plan's load and returns its result. Failed requests are in the Result; an error means that the plan
+// cannot be run. When ctx ends, the load is cut short. That is not an error.
 func Run(ctx context.Context, p Plan, d Dialer) (Result, error) {
 	r, err := New(p, d)
 	if err != nil {
@@ -27,7 +27,7 @@ func Run(ctx context.Context, p Plan, d Dialer) (Result, error) {
 	return r.Run(ctx)
 }
 
-// Runner is a load that can be looked at while it runs. It runs once.
+// Runner is a load that can be inspected while it runs. It runs once.
 type Runner struct {
 	plan     Plan
 	dialer   Dialer
@@ -35,10 +35,10 @@ type Runner struct {
 	source   netip.Addr  // invalid: not bound
 	tls      *tls.Config // nil: plain
 	text     []byte      // a request
-	lastText []byte      // HTTP: one that asks the server to close
+	lastText []byte      // HTTP: a request that asks the server to close
 	rec      *recorder
-	taken    atomic.Uint64 // requests begun, of a closed loop
-	turn     atomic.Uint64 // connections begun, of several targets
+	taken    atomic.Uint64 // requests begun in a closed loop
+	turn     atomic.Uint64 // connections begun, for several targets
 
 	mu   sync.Mutex
 	kept []*os.File // connections that stay open until the load ends
@@ -81,7 +81,7 @@ func hostOnly(hostPort string) string {
 	return hostPort
 }
 
-// Snapshot is the result until now. It can be called while the load runs, and after.
+// Snapshot returns the result until now. It can be called while the load runs, and afterwards.
 func (r *Runner) Snapshot() (Result, error) { return r.rec.snapshot() }
 
 // Run makes the load, see [Run].
@@ -108,7 +108,7 @@ func (r *Runner) Run(ctx context.Context) (Result, error) {
 	return result, errors.Join(err, snapErr)
 }
 
-// keep waits for the end of the load's duration, where connections stay open until then, and closes them.
+// keep waits for the end of the load's duration if connections stay open until then, and closes them.
 func (r *Runner) keep(begin context.Context) {
 	if len(r.kept) > 0 {
 		<-begin.Done()
@@ -127,7 +127,7 @@ func (r *Runner) closedLoop(begin, end context.Context) {
 	workers.Wait()
 }
 
-// errorPause keeps a worker whose requests fail at once from using a CPU for it alone.
+// errorPause keeps a worker whose requests fail at once from using a whole CPU.
 const errorPause = time.Millisecond
 
 func (r *Runner) closedWorker(begin, end context.Context) {
@@ -147,7 +147,7 @@ func (r *Runner) closedWorker(begin, end context.Context) {
 	w.finishKept()
 }
 
-// finishKept ends a connection that is kept: the client closes, as it is the load that ends.
+// finishKept ends a kept connection. The client closes it, because the load ends.
 func (w *worker) finishKept() {
 	w.last = false
 	if w.run.plan.Close == ServerCloses {
@@ -157,8 +157,8 @@ func (w *worker) finishKept() {
 	w.finish()
 }
 
-// take says how many of the requests that are left to begin are a worker's next: those of one connection, so that a
-// count of whole connections makes no parts of some.
+// take returns how many of the remaining requests a worker begins next: those of one connection, so that a count of
+// whole connections never splits one.
 func (r *Runner) take() uint64 {
 	n := uint64(max(r.plan.RequestsPerConn, 1))
 	if r.plan.Count == 0 {
@@ -168,8 +168,8 @@ func (r *Runner) take() uint64 {
 	return min(n, r.plan.Count-min(r.plan.Count, before))
 }
 
-// openLoop hands the requests that are due to the workers in turn. When all are busy the request waits, and its clock
-// runs.
+// openLoop hands the requests that are due to the workers in turn. When all workers are busy, a request waits while
+// its clock runs.
 func (r *Runner) openLoop(end context.Context) error {
 	clock, err := newAlarm(end)
 	if err != nil {
@@ -188,7 +188,7 @@ func (r *Runner) openLoop(end context.Context) error {
 	return err
 }
 
-// pace sends the time of each request when it is due, and says how many were taken.
+// pace sends the time of each request when it is due, and returns how many were taken.
 func (r *Runner) pace(end context.Context, clock *alarm, due chan<- time.Time) (uint64, error) {
 	plan := schedule{steps: r.plan.Steps}
 	for n := uint64(0); ; n++ {
@@ -208,7 +208,7 @@ func (r *Runner) pace(end context.Context, clock *alarm, due chan<- time.Time) (
 	}
 }
 
-// dueAfter counts the requests from number n on that were due within elapsed.
+// dueAfter counts the requests due within elapsed, starting with number n.
 func (r *Runner) dueAfter(n uint64, elapsed time.Duration) uint64 {
 	plan := schedule{steps: r.plan.Steps}
 	missed := uint64(0)
@@ -231,9 +231,9 @@ func (r *Runner) openWorker(end context.Context, due <-chan time.Time) {
 	w.finishKept()
 }
 
-// alarm waits until a time. The runtime's timers are up to a millisecond late in an idle process, because epoll_wait
-// counts in those (runtime/netpoll_epoll.go), which would be most of the latency measured on loopback. A timerfd wakes
-// epoll_wait itself.
+// alarm waits until a time. In an idle process, the runtime's timers are up to a millisecond late, because epoll_wait
+// counts in milliseconds (runtime/netpoll_epoll.go). That would be most of the latency measured on loopback. A
+// timerfd wakes epoll_wait itself.
 type alarm struct {
 	file *os.File
 	ctx  context.Context
@@ -255,7 +255,7 @@ func (a *alarm) close() {
 	_ = a.file.Close()
 }
 
-// wait returns at the time, or when the context has ended.
+// wait returns at the given time, or when the context ends.
 func (a *alarm) wait(at time.Time) error {
 	left := time.Until(at)
 	if left <= 0 {

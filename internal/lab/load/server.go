@@ -28,24 +28,24 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/clock"
 )
 
-// Key is the kind of a TLS server's key, which decides what a handshake costs.
+// Key is the kind of a TLS server's key. It decides what a handshake costs.
 type Key string
 
-// The keys. The certificate is made when the server starts, and signs itself.
+// The keys. The self-signed certificate is made when the server starts.
 const (
 	NoKey      Key = ""         // plain TCP
 	ECDSAKey   Key = "ecdsa"    // P-256
-	RSAKey     Key = "rsa"      // 2048 bits, the usual size today: the handshake that costs
-	RSA4096Key Key = "rsa-4096" // what many administrators take to be on the safe side: six times that
+	RSAKey     Key = "rsa"      // 2048 bits, the usual size today: an expensive handshake
+	RSA4096Key Key = "rsa-4096" // many administrators use it to be on the safe side: six times that cost
 )
 
 // ServerPlan says how a server answers. In JSON durations are nanoseconds; in YAML they are written like 1.5s.
 type ServerPlan struct {
 	Listen string `json:"listen" yaml:"listen"` // ip:port, port 0 for any
-	// with connect each connection is closed at once
+	// with connect, each connection is closed at once
 	Protocol Protocol `json:"protocol,omitempty" yaml:"protocol,omitempty"`
 	TLS      Key      `json:"tls,omitempty" yaml:"tls,omitempty"`
-	// NoResume gives no session tickets, so that every TLS connection makes a whole handshake.
+	// NoResume issues no session tickets, so that every TLS connection makes a full handshake.
 	NoResume bool `json:"no_resume,omitempty" yaml:"no_resume,omitempty"`
 	Backlog  int  `json:"backlog,omitempty" yaml:"backlog,omitempty"` // of listen; 0: 4096. The kernel queues one more
 
@@ -56,19 +56,20 @@ type ServerPlan struct {
 	// HoldOpen neither reads nor closes a connection before the end.
 	HoldOpen bool `json:"hold_open,omitempty" yaml:"hold_open,omitempty"`
 
-	// RequestsPerConn is after how many answers the server closes; HTTP says so in the last. 0: the client closes
-	// first.
+	// RequestsPerConn is the number of answers after which the server closes. An HTTP server says so in the last one.
+	// 0: the client closes first.
 	RequestsPerConn int `json:"requests_per_conn,omitempty" yaml:"requests_per_conn,omitempty"`
 	RequestBytes    int `json:"request_bytes,omitempty" yaml:"request_bytes,omitempty"` // TCP; 0: 64
-	// ResponseBytes is the size of the HTTP body, or of the TCP answer, where 0 means an echo.
+	// ResponseBytes is the size of the HTTP body or of the TCP answer. For TCP, 0 means an echo.
 	ResponseBytes int `json:"response_bytes,omitempty" yaml:"response_bytes,omitempty"`
 
 	// Workers is how many connections are served at a time; others wait in the kernel's queue. 0: all.
 	Workers int `json:"workers,omitempty" yaml:"workers,omitempty"`
-	// Slots is how many requests are worked on at a time, as by a pool behind; others wait in the program. 0: all.
+	// Slots is how many requests are processed at a time, as by a pool behind the server; others wait in the program.
+	// 0: all.
 	Slots int `json:"slots,omitempty" yaml:"slots,omitempty"`
-	// Upstream is a server (ip:port, of the same protocol, without TLS) that is asked before each answer, as a proxy
-	// does: on a kept connection of each worker, or of each connection where there is no bound of workers.
+	// Upstream is a server (ip:port, of the same protocol, without TLS) that is asked before each answer, as by a
+	// proxy. Each worker keeps a connection to it; without a bound of workers, each connection does.
 	Upstream string `json:"upstream,omitempty" yaml:"upstream,omitempty"`
 
 	ServiceTime time.Duration `json:"service_time,omitempty" yaml:"service_time,omitempty"` // asleep before each answer
@@ -79,14 +80,14 @@ type ServerPlan struct {
 	Duration time.Duration `json:"duration,omitempty" yaml:"duration,omitempty"` // 0: until stopped; at most 10 min
 }
 
-// Stall is a stop of all answers, as a garbage collection makes it: connections are still accepted.
+// Stall stops all answers, as a garbage collection does. Connections are still accepted.
 type Stall struct {
 	After time.Duration `json:"after,omitempty" yaml:"after,omitempty"` // the server's start
 	For   time.Duration `json:"for,omitempty" yaml:"for,omitempty"`
 	Every time.Duration `json:"every,omitempty" yaml:"every,omitempty"` // from start to start; 0: once
 }
 
-// left is how long an answer has to wait at a time after the server's start.
+// left returns how long an answer must wait at a time after the server's start.
 func (s Stall) left(at time.Duration) time.Duration {
 	at -= s.After
 	if at < 0 {
@@ -108,12 +109,13 @@ type ServerStats struct {
 }
 
 const (
-	// defaultBacklog is net.core.somaxconn's default since 5.4 (include/linux/socket.h): no limit of the server's own.
+	// defaultBacklog is the default of net.core.somaxconn since 5.4 (include/linux/socket.h): the server sets no
+	// limit of its own.
 	defaultBacklog = 4096
-	// upstreamTimeout is that of most proxies (nginx: proxy_read_timeout).
+	// upstreamTimeout is the timeout of most proxies (nginx: proxy_read_timeout).
 	upstreamTimeout = time.Minute
-	maxBacklog      = 65535 // that of somaxconn, a u16 until 5.4
-	maxWorkers      = 1000  // above the pools that servers have
+	maxBacklog      = 65535 // the maximum of somaxconn, a u16 until 5.4
+	maxWorkers      = 1000  // more than the pools of real servers
 )
 
 // Check says what is wrong with the plan.
@@ -151,7 +153,7 @@ func (p ServerPlan) Check() error {
 	return nil
 }
 
-// Server answers the requests of a load. It listens from [Listen] on and answers while Run runs.
+// Server answers the requests of a load. It listens as soon as [Listen] returns, and answers while Run runs.
 type Server struct {
 	plan     ServerPlan
 	listener *os.File
@@ -227,7 +229,7 @@ func answers(p ServerPlan) (answer, last []byte) {
 	return text(""), text("Connection: close\r\n")
 }
 
-// certificateLife is longer than any run, with room for a clock that is set meanwhile.
+// certificateLife is longer than any run, with room for a clock that is set during the run.
 const certificateLife = 24 * time.Hour
 
 func tlsServer(p ServerPlan, ip netip.Addr) (*tls.Config, error) {
@@ -262,10 +264,10 @@ func newKey(kind Key) (crypto.Signer, error) {
 	return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 }
 
-// Addr is the address with the port that the kernel chose.
+// Addr returns the address with the port that the kernel chose.
 func (s *Server) Addr() netip.AddrPort { return s.addr }
 
-// Stats is what the server has done so far.
+// Stats returns what the server has done so far.
 func (s *Server) Stats() ServerStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +324,7 @@ func (s *Server) acceptAll(ctx context.Context, take func(*os.File)) {
 	}
 }
 
-// proxied runs fn with a connection of its own to the upstream, or with nil where there is none.
+// proxied runs fn with its own connection to the upstream, or with nil if there is no upstream.
 func (s *Server) proxied(ctx context.Context, fn func(up *worker)) {
 	if s.upstream == nil {
 		fn(nil)
@@ -352,7 +354,7 @@ func (s *Server) handle(ctx context.Context, conn *os.File, up *worker) {
 		return
 	}
 	err := s.serve(ctx, conn, up)
-	// A client that resets does so by plan, or because it was cut: no fault of the server's.
+	// A client resets because its plan says so or because it was cut. That is not the server's fault.
 	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
 		s.fail(err)
 	}
@@ -365,7 +367,7 @@ func (s *Server) serve(ctx context.Context, conn *os.File, up *worker) error {
 	case s.tls == nil:
 		return s.talk(ctx, conn, up)
 	}
-	// Else the first answer waits for the session tickets to be acknowledged.
+	// Otherwise the first answer waits for the session tickets to be acknowledged.
 	if err := setOption(conn, unix.TCP_NODELAY); err != nil {
 		return err
 	}
@@ -405,7 +407,7 @@ func (s *Server) talk(ctx context.Context, conn io.ReadWriter, up *worker) error
 	}
 }
 
-// readRequest says whether the client asks the server to close after its answer.
+// readRequest reads a request. It reports whether the client asks the server to close after its answer.
 func (s *Server) readRequest(in *bufio.Reader, echo []byte) (asked bool, err error) {
 	if s.plan.Protocol == TCP {
 		_, err := io.ReadFull(in, echo)
@@ -461,12 +463,12 @@ func (s *Server) work(ctx context.Context, up *worker) error {
 	return nil
 }
 
-// Burn uses CPU time of one thread, unless ctx ends before.
+// Burn uses CPU time on one thread, unless ctx ends earlier.
 func Burn(ctx context.Context, cpu time.Duration) error {
 	if cpu <= 0 {
 		return nil
 	}
-	runtime.LockOSThread() // the thread's CPU clock is read
+	runtime.LockOSThread() // because the thread's CPU clock is read
 	defer runtime.UnlockOSThread()
 	begin, err := threadTime()
 	for err == nil && ctx.Err() == nil {

@@ -14,8 +14,8 @@ import (
 
 // Dialer makes a non-blocking, close-on-exec socket of an address family (unix.AF_INET, unix.AF_INET6) and a kind
 // (unix.SOCK_STREAM). A socket keeps the network namespace of the thread it was made on (sk_net, net/core/sock.c), so
-// this alone decides where a load or a server lives. A nil Dialer makes it in the calling thread's. It is called from
-// many goroutines.
+// the Dialer alone decides where a load or a server lives. A nil Dialer uses the calling thread's namespace. A Dialer
+// is called from many goroutines.
 type Dialer func(family, kind int) (fd int, err error)
 
 func (d Dialer) socket(family int) (int, error) {
@@ -25,8 +25,8 @@ func (d Dialer) socket(family int) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
-// Sockaddr gives an address and its family for a system call. It makes a new one each time: the kernel's form is
-// written into it when it is used.
+// Sockaddr returns an address and its family for a system call. It makes a new one each time, because a call writes
+// the kernel's form into it.
 func Sockaddr(addr netip.AddrPort) (unix.Sockaddr, int) {
 	if ip := addr.Addr().Unmap(); ip.Is4() {
 		return &unix.SockaddrInet4{Addr: ip.As4(), Port: int(addr.Port())}, unix.AF_INET
@@ -34,7 +34,7 @@ func Sockaddr(addr netip.AddrPort) (unix.Sockaddr, int) {
 	return &unix.SockaddrInet6{Addr: addr.Addr().As16(), Port: int(addr.Port())}, unix.AF_INET6
 }
 
-// next is the target whose turn it is.
+// next returns the target whose turn it is.
 func (r *Runner) next() netip.AddrPort {
 	return r.targets[(r.turn.Add(1)-1)%uint64(len(r.targets))]
 }
@@ -57,8 +57,8 @@ func (r *Runner) prepare(to netip.AddrPort) (*os.File, error) {
 
 func (r *Runner) configure(fd int) error {
 	if r.plan.TLS != NoTLS {
-		// A handshake ends with two small writes, of which Nagle's algorithm holds the second back until the first is
-		// acknowledged: up to 40 ms. A plain request is one write, with nothing on the way.
+		// A handshake ends with two small writes. Nagle's algorithm holds back the second until the first is
+		// acknowledged: up to 40 ms. A plain request is one write with nothing in flight before it.
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 			return err
 		}
@@ -76,8 +76,8 @@ func (r *Runner) configure(fd int) error {
 	return unix.Bind(fd, source)
 }
 
-// AwaitConnected waits until the connect that was begun on a non-blocking socket has ended, at most until the file's
-// deadline, and gives its error: an errno, or os.ErrDeadlineExceeded.
+// AwaitConnected waits until the pending connect of a non-blocking socket has ended, at most until the file's
+// deadline. It returns the error of the connect: an errno, or os.ErrDeadlineExceeded.
 func AwaitConnected(file *os.File) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -95,7 +95,7 @@ func AwaitConnected(file *os.File) error {
 	return result
 }
 
-// connectResult says whether a non-blocking connect has ended, and how. SO_ERROR is 0 also while it is under way.
+// connectResult reports whether a non-blocking connect has ended, and how. SO_ERROR is also 0 while it is under way.
 func connectResult(fd int) (ended bool, err error) {
 	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil {
@@ -111,7 +111,7 @@ func connectResult(fd int) (ended bool, err error) {
 	return true, err
 }
 
-// reset makes the close that follows send RST and free the port at once (SO_LINGER, socket(7)).
+// reset makes the following close send RST and free the port at once (SO_LINGER, socket(7)).
 func reset(file *os.File) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -137,9 +137,9 @@ func setOption(file *os.File, option int) error {
 	return errors.Join(err, result)
 }
 
-// sayGoodbye sends close_notify with the FIN of the close that is to follow, in one segment (TCP_CORK, tcp(7)): a peer
-// that got it alone would close at once and could be the first. Whoever closes second sends none, as RST would answer
-// it.
+// sayGoodbye sends close_notify in one segment with the FIN of the following close (TCP_CORK, tcp(7)): a peer that
+// received close_notify alone would close at once, and could be the first to close. The side that closes second sends
+// none, because RST would answer it.
 func sayGoodbye(file *os.File, conn *tls.Conn) error {
 	if err := setOption(file, unix.TCP_CORK); err != nil {
 		return err
@@ -147,7 +147,7 @@ func sayGoodbye(file *os.File, conn *tls.Conn) error {
 	return conn.CloseWrite()
 }
 
-// listen makes a listening socket, and says its address with the port the kernel chose.
+// listen makes a listening socket. It returns the socket's address with the port the kernel chose.
 func listen(dialer Dialer, addr netip.AddrPort, backlog int) (*os.File, netip.AddrPort, error) {
 	sa, family := Sockaddr(addr)
 	fd, err := dialer.socket(family)
@@ -155,7 +155,7 @@ func listen(dialer Dialer, addr netip.AddrPort, backlog int) (*os.File, netip.Ad
 		return nil, addr, fmt.Errorf("listen on %s: %w", addr, err)
 	}
 	err = errors.Join(
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), // over TIME_WAIT of an earlier run
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), // despite TIME_WAIT of an earlier run
 		unix.Bind(fd, sa),
 	)
 	if err == nil {
@@ -203,14 +203,14 @@ func accept(listener *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(conn), "connection"), nil
 }
 
-// stream is a socket for crypto/tls, which asks for addresses only to print them. A [net.FileConn] would be a duplicate
-// of the descriptor, and some more system calls on each connection.
+// stream is a socket for crypto/tls, which uses addresses only to print them. A [net.FileConn] would duplicate the
+// descriptor and cost more system calls on each connection.
 type stream struct{ *os.File }
 
 func (stream) LocalAddr() net.Addr  { return &net.TCPAddr{} }
 func (stream) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
-// tlsClient is a configuration that trusts any server. With resume one cache of sessions is for all connections.
+// tlsClient returns a configuration that trusts any server. With resume, all connections share one session cache.
 func tlsClient(name string, session Session) *tls.Config {
 	config := &tls.Config{
 		ServerName:             name,

@@ -17,14 +17,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// A Contest is perfdoctor beside its peers at the same work. The nth costs of all entrants are of the same round.
+// A Contest compares perfdoctor with its peers at the same work. The nth costs of all entrants are from the same
+// round.
 type Contest struct {
 	Name  string
 	Work  string     // what all of them do
 	Field []*Entrant // perfdoctor first
 }
 
-// A task makes a contest. Those of the short form take a few seconds.
+// A task makes a contest. The tasks of the short form take a few seconds.
 type task struct {
 	name  string
 	short bool
@@ -48,8 +49,8 @@ func tasks() []task {
 	}
 }
 
-// compete lets all entrants run in turns: after a first time that does not count, so many rounds, in an order that is
-// turned around from round to round. A peer that fails is out, perfdoctor must not.
+// compete lets all entrants run in turns: a first run that does not count, then the given number of rounds. The order
+// is reversed from round to round. A peer that fails drops out; perfdoctor must not fail.
 func (b *bench) compete(ctx context.Context, h *lab.Host, c *Contest, rounds int) (*Contest, error) {
 	for round := range b.times(rounds) + 1 {
 		order := slices.Clone(c.Field)
@@ -76,7 +77,7 @@ func (b *bench) compete(ctx context.Context, h *lab.Host, c *Contest, rounds int
 	return c, nil
 }
 
-// passOf is one sample of a collector by this program.
+// passOf returns an entrant that takes one sample of a collector with this program.
 func (b *bench) passOf(collector string, pid int, want int) *Entrant {
 	e := entrant("perfdoctor", b.self, asPass, collector, strconv.Itoa(pid))
 	e.hidden, e.check = settle, atLeast(want)
@@ -84,7 +85,7 @@ func (b *bench) passOf(collector string, pid int, want int) *Entrant {
 	return e
 }
 
-// atLeast wants the number that a command prints to be no less.
+// atLeast returns a check that the number a command prints is not lower.
 func atLeast(want int) func([]byte) error {
 	return func(out []byte) error {
 		first, _, _ := strings.Cut(string(out), "\n")
@@ -128,8 +129,8 @@ func ofRules(n, rounds int) func(context.Context, *bench, string) (*Contest, err
 	}
 }
 
-// mostGroups is how many groups perfdoctor tells apart (maxLimited of internal/collectors/cgroup); of the others it
-// reads the quota, and says that they are beyond.
+// mostGroups is how many groups perfdoctor tells apart (maxLimited of internal/collectors/cgroup). It reads only the
+// quota of the others, and says that they are over the limit.
 const mostGroups = 500
 
 func ofGroups(n, rounds int) func(context.Context, *bench, string) (*Contest, error) {
@@ -167,7 +168,7 @@ func ofHost(seconds, rounds int) func(context.Context, *bench, string) (*Contest
 	}
 }
 
-// byPath is a peer that no registry has: a user says where it is.
+// byPath returns a peer that is in no registry: a user says where it is.
 func byPath(name, path string, args ...string) *Entrant {
 	if path == "" {
 		return &Entrant{Name: name, Missing: fmt.Sprintf("no package has it: make bench-peers PEERS_%s=PATH",
@@ -198,9 +199,10 @@ func ofThreads(n, rounds int) func(context.Context, *bench, string) (*Contest, e
 	}
 }
 
-// ofJVM is what a JVM that keeps all CPUs busy loses by the whole command, attach and dump included. Its throughput is
-// the work for a CPU second of it and the command together: with all CPUs busy that is the work a second, and what
-// others take of the machine does not change it. Each run is held against the window before it and the one after it.
+// ofJVM measures what a JVM that keeps all CPUs busy loses by the whole command, including attach and dump. Its
+// throughput is the work per CPU second of the JVM and the command together. With all CPUs busy, that is the work per
+// second, but independent of what other programs take from the machine. Each run is compared with the windows before
+// and after it.
 func ofJVM(window time.Duration, rounds int) func(context.Context, *bench, string) (*Contest, error) {
 	return func(ctx context.Context, b *bench, name string) (*Contest, error) {
 		j, err := startJVM(ctx, b.host, b.dir)
@@ -216,7 +218,7 @@ func ofJVM(window time.Duration, rounds int) func(context.Context, *bench, strin
 			Name: name, Work: "what a JVM keeps of its throughput that is looked at for " + window.String(),
 			Field: []*Entrant{mine, hand},
 		}
-		time.Sleep(window) // until it is compiled
+		time.Sleep(window) // until the code is compiled
 		alone := func() (float64, error) {
 			return j.speed(func() (float64, error) { return 0, clock.Sleep(ctx, window/2) })
 		}
@@ -249,7 +251,7 @@ func (e *Entrant) lastCPU() float64 {
 	return e.Costs[len(e.Costs)-1].CPU
 }
 
-// byHand is async-profiler with the settings that perfdoctor has, driven by the JDK's own jcmd as a person would.
+// byHand returns async-profiler with perfdoctor's settings, driven by the JDK's own jcmd, as a person would use it.
 func (b *bench) byHand(pid int, window time.Duration) (*Entrant, error) {
 	content, err := library.Bundled()
 	if err != nil {
@@ -272,7 +274,7 @@ func (b *bench) byHand(pid int, window time.Duration) (*Entrant, error) {
 	return e, nil
 }
 
-// ofBinary is what is installed: the size stands where memory does elsewhere, twice, as it has no noise.
+// ofBinary measures what is installed. The size takes the place of memory, twice, because it has no noise.
 func ofBinary(_ context.Context, b *bench, name string) (*Contest, error) {
 	c := &Contest{Name: name, Work: "the program's file", Field: []*Entrant{
 		b.ours(), entrant("node_exporter", "prometheus-node-exporter"),

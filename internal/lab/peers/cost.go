@@ -18,35 +18,36 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// A Cost is what one run of a command took, from its start to its end, with all children that it waited for.
+// A Cost is what one run of a command took, from start to end, including all children that it waited for.
 type Cost struct {
 	Wall   float64 // seconds
 	CPU    float64 // seconds, user and system
 	Memory float64 // bytes, the peak of the largest process; 0: not counted
-	// Kept is the share of its throughput that a program kept which was looked at; 0: none was.
+	// Kept is the share of its throughput that the observed program kept; 0: no program was observed.
 	Kept float64 `json:",omitempty"`
-	// Lost is what perfdoctor says that it left out, such as what would have taken too long; "" for nothing.
+	// Lost is what perfdoctor says it left out, such as what would have taken too long; "": nothing.
 	Lost string `json:",omitempty"`
-	// Units are what the CPU time was for, such as series of a scrape; 0: one.
+	// Units is what the CPU time was for, such as the number of series in a scrape; 0: one.
 	Units float64 `json:",omitempty"`
 }
 
 // An Entrant is a command in a contest.
 type Entrant struct {
 	Name    string
-	Command string `json:",omitempty"` // as a shell would be given it
+	Command string `json:",omitempty"` // as typed in a shell
 	Missing string `json:",omitempty"` // why it was not measured
 	Costs   []Cost `json:",omitempty"`
 
 	argv []string
-	// ok are exit codes beside 0; a diagnosis ends with 3 or 4 where it found something or could not see all.
+	// ok lists accepted exit codes besides 0. A diagnosis exits with 3 or 4 if it found something or could not see
+	// everything.
 	ok []int
-	// hidden is the part of its wall time that the command only waits, as its documentation says.
+	// hidden is the part of the wall time in which the command only waits, as its documentation says.
 	hidden time.Duration
 	check  func(out []byte) error // nil: none
 }
 
-// entrant makes one that is started as a program with arguments, or is missing where there is no such program.
+// entrant returns an entrant that runs a program with arguments. It is missing if the program does not exist.
 func entrant(name string, argv ...string) *Entrant {
 	e := &Entrant{Name: name, argv: argv, Command: shown(argv)}
 	if _, err := exec.LookPath(argv[0]); err != nil {
@@ -55,14 +56,14 @@ func entrant(name string, argv ...string) *Entrant {
 	return e
 }
 
-// ours is perfdoctor with arguments.
+// ours returns perfdoctor with arguments.
 func (b *bench) ours(args ...string) *Entrant {
 	e := entrant("perfdoctor", append([]string{b.doctor}, args...)...)
 	e.ok = []int{3, 4}
 	return e
 }
 
-// shown is a command without the paths and process ids of this machine.
+// shown returns a command without the paths and process ids of this machine.
 func shown(argv []string) string {
 	words := slices.Clone(argv)
 	for i, w := range words {
@@ -79,11 +80,11 @@ func shown(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// mostTime bounds one run of a command, of which the longest looks for ten seconds.
+// mostTime bounds one run of a command. The longest command observes for ten seconds.
 const mostTime = 2 * time.Minute
 
-// run runs the command once in the host, nil for this one. GNU time starts it: the peak that the kernel gives for a
-// child is no less than what its parent had (exec_mmap in fs/exec.c), and time has less than any of the commands.
+// run runs the command once in the host; nil is this host. GNU time starts it: the kernel's peak memory of a child is
+// never below the memory of its parent (exec_mmap in fs/exec.c), and time needs less than any of the commands.
 func (e *Entrant) run(ctx context.Context, h *lab.Host, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, mostTime)
 	defer cancel()
@@ -116,7 +117,7 @@ func (e *Entrant) run(ctx context.Context, h *lab.Host, dir string) error {
 	return nil
 }
 
-// inHost runs a function whose children shall be in the host.
+// inHost runs a function whose children must be in the host.
 func inHost(h *lab.Host, do func() error) error {
 	if h == nil {
 		return do()
@@ -124,9 +125,9 @@ func inHost(h *lab.Host, do func() error) error {
 	return h.Do(do)
 }
 
-// clockOf gives the CPU time of all threads of a process, also of those that have ended, to the nanosecond.
+// clockOf returns the CPU time of all threads of a process, including ended ones, to the nanosecond.
 func clockOf(pid int) (time.Duration, error) {
-	const sched = 2 // CPUCLOCK_SCHED (include/linux/posix-timers_types.h); clock_getcpuclockid(3) makes the same of it
+	const sched = 2 // CPUCLOCK_SCHED (include/linux/posix-timers_types.h); clock_getcpuclockid(3) computes the same
 	var ts unix.Timespec
 	if err := unix.ClockGettime(int32(^pid)<<3|sched, &ts); err != nil {
 		return 0, fmt.Errorf("CPU time of pid %d: %w", pid, err)

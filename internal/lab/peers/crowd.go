@@ -19,18 +19,18 @@ import (
 // startTime is how long a crowd may take to gather on a machine with other work.
 const startTime = 2 * time.Minute
 
-// sockets holds connections of which both ends are in the host, so that n of them are n sockets; the process of one end
-// is the target of what looks at them.
+// sockets holds connections with both ends in the host, so that n counts sockets. The process at one end is the
+// target of the tools.
 type sockets struct {
 	host    *lab.Host
 	n, pid  int
 	servers int
 }
 
-// grow makes them so many in all.
+// grow makes connections until there are the given number of sockets in all.
 func (s *sockets) grow(to int) error {
 	const (
-		perServer = 12_500 // connections: fewer than the files that a program may have open here, 20,000
+		perServer = 12_500 // connections: fewer than the 20,000 files that a program may have open here
 		lifetime  = 10 * time.Minute
 	)
 	if s.servers == 0 {
@@ -69,7 +69,8 @@ func eventually(reached func() bool, what string, args ...any) error {
 	return nil
 }
 
-// started runs a command in the host until it prints "ready"; it is ended with the lab, or by what is returned.
+// started starts a command in the host and waits until it prints "ready". The command ends with the lab, or by the
+// returned process.
 func started(h *lab.Host, argv ...string) (*lab.Process, error) {
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // the lab ends it
 	r, w, err := os.Pipe()
@@ -88,13 +89,14 @@ func started(h *lab.Host, argv ...string) (*lab.Process, error) {
 	return p, nil
 }
 
-// sleepers are so many processes that sleep, of one shell whose group ends with it.
+// sleepers starts n sleeping processes from one shell. They end with the shell, because they are in its process
+// group.
 func sleepers(h *lab.Host, n int) (*lab.Process, error) {
 	const script = `i=0; while [ $i -lt "$0" ]; do sleep 3600 & i=$((i + 1)); done; echo ready; exec sleep 3600 >&-`
 	return started(h, "sh", "-c", script, strconv.Itoa(n))
 }
 
-// groups are control groups with a quota and a process each.
+// groups are control groups, each with a quota and a process.
 type groups struct {
 	lab  *lab.Lab
 	host *lab.Host
@@ -127,9 +129,9 @@ func (g *groups) grow(to int) error {
 	return nil
 }
 
-// translate puts n rules that translate addresses into the host, which no packet matches (240.0.0.0/4 is nobody's).
+// translate adds n address translation rules to the host. No packet matches them (240.0.0.0/4 belongs to nobody).
 func translate(ctx context.Context, h *lab.Host, n int) error {
-	const batch = 10_000 // what nft takes 30 MB for
+	const batch = 10_000 // nft takes 30 MB for this many rules
 	text := bytes.NewBufferString("flush ruleset\nadd table ip peers\n" +
 		"add chain ip peers out { type nat hook postrouting priority srcnat; }\n")
 	for i := range n {
@@ -155,7 +157,7 @@ func outputIn(h *lab.Host, cmd *exec.Cmd) (out []byte, err error) {
 	return out, err
 }
 
-// A busyJVM keeps all CPUs busy and tells the work that it has done (testdata/java/Busy.java).
+// A busyJVM keeps all CPUs busy and reports the work that it has done (testdata/java/Busy.java).
 type busyJVM struct {
 	pid int
 	in  *os.File
@@ -189,19 +191,19 @@ func startJVM(ctx context.Context, h *lab.Host, dir string) (*busyJVM, error) {
 	return j, nil
 }
 
-// done gives the work that it has done, and the CPU seconds that it had for it.
+// done returns the work that the JVM has done, and the CPU seconds that it used.
 func (j *busyJVM) done() (work, cpu float64, err error) {
 	if _, err = j.in.WriteString("?\n"); err == nil {
 		var line string
 		line, err = j.out.ReadString('\n')
-		_, bad := fmt.Sscan(line, &cpu, &work) // before the work its own time, which goes on whoever has the CPUs
+		_, bad := fmt.Sscan(line, &cpu, &work) // the JVM's clock precedes the work; it runs whoever has the CPUs
 		err = errors.Join(err, bad)
 	}
 	used, bad := clockOf(j.pid)
 	return work, used.Seconds(), errors.Join(err, bad)
 }
 
-// speed is the work for a CPU second of the JVM and of what is done meanwhile, which gives its own.
+// speed returns the work per CPU second of the JVM and do together. do returns its own CPU seconds.
 func (j *busyJVM) speed(do func() (cpu float64, err error)) (float64, error) {
 	w0, c0, err := j.done()
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// window is how often both are scraped: Prometheus's and the exporter's own default is 15 s.
+// scrapeEvery is how often both are scraped: the default of Prometheus and of the exporter is 15 s.
 const scrapeEvery = 15 * time.Second
 
-// ofExporter lets both exporters serve for some windows, each with one scrape. A cost is that of a window: all that the
-// process did from one scrape to the next, so that what perfdoctor collects between scrapes counts, and what
+// ofExporter lets both exporters serve for some windows, each with one scrape. A cost covers one window: everything
+// that the process did from one scrape to the next. That includes what perfdoctor collects between scrapes and what
 // node_exporter collects while it answers.
 func ofExporter(n, windows int) func(context.Context, *bench, string) (*Contest, error) {
 	return func(ctx context.Context, b *bench, name string) (*Contest, error) {
@@ -47,7 +47,7 @@ func ofExporter(n, windows int) func(context.Context, *bench, string) (*Contest,
 			}
 			serving = append(serving, s)
 		}
-		for round := range b.times(windows) + 1 { // the first is of the start
+		for round := range b.times(windows) + 1 { // the first one covers the start
 			if err := clock.Sleep(ctx, scrapeEvery); err != nil {
 				return nil, err
 			}
@@ -67,7 +67,7 @@ type server struct {
 	p      *lab.Process
 	url    string
 	client *http.Client
-	used   time.Duration // of CPU, at the end of the last window
+	used   time.Duration // CPU time, at the end of the last window
 }
 
 func serve(h *lab.Host, e *Entrant, address string) (*server, error) {
@@ -86,7 +86,7 @@ func serve(h *lab.Host, e *Entrant, address string) (*server, error) {
 	return s, eventually(answers, "%s answers", e.Command)
 }
 
-// scrape gives the series and how long the answer took.
+// scrape returns the number of series and how long the answer took.
 func (s *server) scrape(ctx context.Context) (series int, took time.Duration, err error) {
 	began := time.Now()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
@@ -97,7 +97,7 @@ func (s *server) scrape(ctx context.Context) (series int, took time.Duration, er
 	if err != nil {
 		return 0, 0, err
 	}
-	const most = 64 << 20 // a hundred times what either answers
+	const most = 64 << 20 // a hundred times the size of either answer
 	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	return bytes.Count(body, []byte("\n")) - bytes.Count(body, []byte("\n#")), time.Since(began),
 		errors.Join(err, resp.Body.Close())

@@ -2,16 +2,17 @@ package main
 
 import "fmt"
 
-// A goal is a bound for something that was measured.
+// A goal is a bound for a measurement.
 type goal struct {
 	contest string
-	what    string // as the page has it
+	what    string // as on the page
 	of      func(*Contest) (estimate, bool)
 	bound   float64
-	least   bool // the bound is the least that is wanted, not the most
+	least   bool // the bound is a minimum, not a maximum
 }
 
-// goals are those that the project has set itself. One that is missed stays, and the page says by how much.
+// goals returns the goals that the project has set itself. A missed goal stays, and the page says by how much it was
+// missed.
 func goals() []goal {
 	return []goal{
 		{contest: "sockets-100000", what: "CPU time by that of ss with owners", of: ratioTo(1, cpuOf), bound: 0.3},
@@ -27,7 +28,7 @@ func goals() []goal {
 	}
 }
 
-// mostExponent is that of every growth: linear, with what the fit is wrong by.
+// mostExponent is the maximum for every growth: linear, plus the error of the fit.
 const mostExponent = 1.05
 
 func wallOf(c Cost) float64    { return c.Wall }
@@ -38,7 +39,7 @@ func megabytes(c Cost) float64 { return c.Memory / 1e6 }
 func cpuOfUnit(c Cost) float64 { return c.CPU / max(c.Units, 1) }
 func share(c Cost) float64     { return 100 * c.CPU / scrapeEvery.Seconds() }
 
-// values are those of all runs.
+// values returns the values of all runs.
 func values(costs []Cost, of func(Cost) float64) []float64 {
 	out := make([]float64, len(costs))
 	for i, c := range costs {
@@ -47,12 +48,12 @@ func values(costs []Cost, of func(Cost) float64) []float64 {
 	return out
 }
 
-// own is a mean of perfdoctor alone.
+// own returns a function for a mean of perfdoctor alone.
 func own(of func(Cost) float64) func(*Contest) (estimate, bool) {
 	return func(c *Contest) (estimate, bool) { return geometric(values(c.Field[0].Costs, of), sure), true }
 }
 
-// ratio gives perfdoctor's cost by a peer's, from the ratios of the rounds, in each of which both ran.
+// ratio returns the ratio of perfdoctor's cost to a peer's, from the ratios of the rounds. Both ran in each round.
 func ratio(c *Contest, peer *Entrant, of func(Cost) float64, certainty float64) (estimate, bool) {
 	mine := c.Field[0].Costs
 	if peer.Missing != "" || len(peer.Costs) != len(mine) {
@@ -61,7 +62,7 @@ func ratio(c *Contest, peer *Entrant, of func(Cost) float64, certainty float64) 
 	ratios := make([]float64, len(mine))
 	for i := range mine {
 		if ratios[i] = of(mine[i]) / of(peer.Costs[i]); of(mine[i]) <= 0 || of(peer.Costs[i]) <= 0 {
-			return estimate{}, false // such as what is too short for the kernel to have counted it
+			return estimate{}, false // for example, too short for the kernel to count
 		}
 	}
 	return geometric(ratios, certainty), true
@@ -71,7 +72,8 @@ func ratioTo(peer int, of func(Cost) float64) func(*Contest) (estimate, bool) {
 	return func(c *Contest) (estimate, bool) { return ratio(c, c.Field[peer], of, sure) }
 }
 
-// beyondOne is what a diagnosis of many threads takes more than one of a single thread, in percent of a CPU.
+// beyondOne returns how much more a diagnosis of many threads takes than a diagnosis of a single thread, in percent
+// of a CPU.
 func beyondOne(c *Contest) (estimate, bool) {
 	const window = 10 // seconds
 	mine, alone := c.Field[0].Costs, c.Field[len(c.Field)-1].Costs
@@ -110,7 +112,7 @@ func (v verdict) word() string {
 	return "met"
 }
 
-// wanted is the bound.
+// wanted returns the bound.
 func (v verdict) wanted() string {
 	if v.least {
 		return fmt.Sprintf("at least %g", v.bound)
@@ -118,7 +120,7 @@ func (v verdict) wanted() string {
 	return fmt.Sprintf("at most %g", v.bound)
 }
 
-// judged are the verdicts on all goals of which the contest or growth was measured.
+// judged returns the verdicts on all goals whose contest or growth was measured.
 func (f *figures) judged() (out []verdict) {
 	for _, g := range goals() {
 		for _, c := range f.Contests {

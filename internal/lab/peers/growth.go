@@ -8,22 +8,22 @@ import (
 	"strconv"
 )
 
-// A Growth is what more of something costs: the CPU seconds of a command over sizes of three decades.
+// A Growth is the cost of more of something: the CPU seconds of a command over three decades of sizes.
 type Growth struct {
 	Of      string
 	Command string
-	Points  []Point // the first has none, or the least there can be
+	Points  []Point // the first has none, or the least possible
 }
 
-// A Point is one size, and what each run at it took.
+// A Point is one size, and what each run at that size took.
 type Point struct {
 	Size int
 	CPU  []float64
 }
 
-// exponent is b in "CPU time rises with the bth power of the size", of what is taken beyond the first point: what a
-// program does whatever there is would hide how the rest grows. Sizes that take no more than that by their own error
-// are left out; ok is false where there are no two others.
+// exponent returns b in "CPU time rises with the bth power of the size". It counts only the time beyond the first
+// point: the fixed cost of a program would hide how the rest grows. It leaves out sizes whose extra time is within
+// its own error. ok is false if fewer than two other sizes remain.
 func (g Growth) exponent() (b estimate, ok bool) {
 	base, df := spreadOf(g.Points[0].CPU), float64(len(g.Points[0].CPU)-1)
 	var sizes []float64
@@ -38,22 +38,22 @@ func (g Growth) exponent() (b estimate, ok bool) {
 	return slope(sizes, above, df)
 }
 
-// lastDecade is the exponent between the two largest sizes, where what a smaller one costs at least hides nothing.
+// lastDecade returns the exponent between the two largest sizes, where a minimum cost at smaller sizes hides nothing.
 func (g Growth) lastDecade() (estimate, bool) {
 	last := Growth{Points: []Point{g.Points[0]}}
 	last.Points = append(last.Points, g.Points[max(len(g.Points)-2, 1):]...)
 	return last.exponent()
 }
 
-// A series measures one growth: at makes the size and gives the command that looks at it.
+// A series measures one growth: at makes the size and returns the command that observes it.
 type series struct {
 	of   string
 	last int // the largest size; there are three decades below it
 	at   func(ctx context.Context, size int) (*Entrant, error)
-	away bool // the command looks from outside of the host
+	away bool // the command runs outside of the host
 }
 
-// repeats are the runs at a size, after one that does not count.
+// repeats is the number of runs at a size, after one that does not count.
 const repeats = 3
 
 // grow measures all sizes, from the smallest to the largest.
@@ -83,7 +83,7 @@ func (b *bench) grow(ctx context.Context, s series) (Growth, error) {
 	return g, nil
 }
 
-// growths are the series, each of which begins with a host of its own.
+// growths returns the series. Each begins with a separate host.
 func (b *bench) growths() []series {
 	crowd := &sockets{host: b.host}
 	pods := &groups{lab: b.lab, host: b.host}
@@ -106,7 +106,7 @@ func (b *bench) growths() []series {
 			return b.ours("diagnose", "--duration", "3", "--pid", strconv.Itoa(p.Pid)), nil
 		}},
 		{of: "processes", last: 10_000, away: true, at: func(_ context.Context, n int) (*Entrant, error) {
-			_, err := sleepers(b.host, n-n/10*min(n, 1)) // the tenth of the size before is there
+			_, err := sleepers(b.host, n-n/10*min(n, 1)) // the tenth from the size before already exists
 			return b.ours("diagnose", "--duration", "3"), err
 		}},
 		{of: "seconds of a recording", last: longest, away: true, at: b.longer},
@@ -117,10 +117,10 @@ func (b *bench) growths() []series {
 	}
 }
 
-// longest is that of a recording in seconds: more than an hour. The shortest is a thousandth of it.
+// longest is the length of the longest recording in seconds: more than an hour. The shortest is a thousandth of it.
 const longest = 4000
 
-// longer makes recordings of so many seconds out of one of this host, which is the shortest.
+// longer makes a recording of the given number of seconds out of one of this host, which is the shortest.
 func (b *bench) longer(ctx context.Context, seconds int) (*Entrant, error) {
 	shortest := filepath.Join(b.dir, "seconds")
 	if seconds == 0 {

@@ -1,7 +1,8 @@
-// Command peers measures perfdoctor beside the tools that one would take instead: in turns, as whole commands. `make
-// bench-peers` measures all, and writes figures.json, docs/performance.md and what README.md and docs/guide.md say of
-// cost; it fails where a goal is missed. `make bench-short` measures a part and fails where perfdoctor has become
-// dearer beside its peers than figures.json has it. Why ratios, and which, is in docs/decisions/0085.
+// Command peers compares perfdoctor with the tools that one would use instead. They run in turns, as whole commands.
+// `make bench-peers` measures everything, and writes figures.json, docs/performance.md and what README.md and
+// docs/guide.md say about cost. It fails if a goal is missed. `make bench-short` measures a part. It fails if
+// perfdoctor has become more expensive relative to its peers than in figures.json. docs/decisions/0085 explains why
+// it compares ratios, and which.
 package main
 
 import (
@@ -21,7 +22,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// skipped is the exit code of what could not be compared, as .ci/run reads it.
+// skipped is the exit code for figures that cannot be compared, as .ci/run reads it.
 const skipped = 77
 
 // errOther says that there is nothing to compare with.
@@ -63,13 +64,13 @@ type bench struct {
 	rounds             int
 	out                io.Writer
 
-	// Of the contest that is under way.
+	// For the current contest.
 	lab  *lab.Lab
 	host *lab.Host
 	dir  string
 }
 
-// times is how often to run what would be run so often.
+// times returns how often to run: the usual number, unless the number of rounds is set.
 func (b *bench) times(usual int) int {
 	if b.rounds > 0 {
 		return b.rounds
@@ -117,7 +118,7 @@ func (b *bench) run(ctx context.Context, args []string) (err error) {
 	return errors.Join(err, b.judge(f))
 }
 
-// measure makes all contests and growths, or those that have a name, into figures.
+// measure runs all contests and growths, or the named ones, and adds them to the figures.
 func (b *bench) measure(ctx context.Context, f *figures, names []string) error {
 	wanted := func(name string, short bool) bool {
 		return len(names) == 0 && (short || !b.short) || slices.Contains(names, name)
@@ -146,7 +147,7 @@ func (b *bench) measure(ctx context.Context, f *figures, names []string) error {
 			continue
 		}
 		err := b.alone(func() error {
-			g, err := b.grow(ctx, b.growths()[i]) // those of this host
+			g, err := b.grow(ctx, b.growths()[i]) // the series for this host
 			f.Growths = append(f.Growths, g)
 			return err
 		})
@@ -160,7 +161,7 @@ func (b *bench) measure(ctx context.Context, f *figures, names []string) error {
 	return ctx.Err()
 }
 
-// alone does something in a host of its own, which is gone then.
+// alone calls do with a separate host, which is removed afterwards.
 func (b *bench) alone(do func() error) (err error) {
 	if b.lab, err = lab.New("peers"); err != nil {
 		return err
@@ -176,7 +177,7 @@ func (b *bench) alone(do func() error) (err error) {
 	return do()
 }
 
-// judge prints the verdicts, and fails with those that are missed.
+// judge prints the verdicts, and returns an error with the missed goals.
 func (b *bench) judge(f *figures) error {
 	var missed []string
 	for _, v := range f.judged() {

@@ -22,19 +22,19 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof/library"
 )
 
-// figures are all that a run measured, and where.
+// figures is everything that a run measured, and where.
 type figures struct {
 	Date   string
 	CPUs   string // "2 x NAME"
 	Kernel string
-	// The load averages of the minutes before and after: what else the machine did.
+	// The load averages of the minute before and the minute after: what else the machine did.
 	Load, LoadAfter float64
 	Versions        map[string]string
 	Contests        []*Contest
 	Growths         []Growth
 }
 
-// machine says where this run is made, and with what.
+// machine returns figures that say where this run is made, and with which programs.
 func (b *bench) machine(ctx context.Context) (*figures, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -57,10 +57,10 @@ func (b *bench) machine(ctx context.Context) (*figures, error) {
 	}, nil
 }
 
-// idleLoad is what a machine that does nothing else may have from what was built before the run.
+// idleLoad is the load average that an idle machine may still have from a build before the run.
 const idleLoad = 1
 
-// load is the mean of the last minute.
+// load returns the load average of the last minute.
 func load() (float64, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -75,7 +75,7 @@ func load() (float64, error) {
 
 var versionWord = regexp.MustCompile(`v?\d+(\.\d+)+[\w.+-]*|iproute2-[\w.]+`)
 
-// versions are those that the programs give of themselves.
+// versions returns the versions that the programs report.
 func (b *bench) versions(ctx context.Context) map[string]string {
 	out := map[string]string{"async-profiler": library.Version}
 	for name, argv := range map[string][]string{
@@ -100,7 +100,7 @@ func (b *bench) versions(ctx context.Context) map[string]string {
 
 func (b *bench) figuresPath() string { return filepath.Join(b.root, "internal/lab/peers/figures.json") }
 
-// soFar has what was measured when a run ends too early.
+// soFar returns the file for the measurements of a run that ends too early.
 func (b *bench) soFar() string { return filepath.Join(b.root, "bin/peers.json") }
 
 func (f *figures) save(path string) error {
@@ -111,7 +111,7 @@ func (f *figures) save(path string) error {
 	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // for everybody
 }
 
-// committed are the figures of the last run that was written.
+// committed returns the figures of the last written run.
 func (b *bench) committed() (*figures, error) {
 	data, err := os.ReadFile(b.figuresPath())
 	if err != nil {
@@ -124,8 +124,9 @@ func (b *bench) committed() (*figures, error) {
 	return f, nil
 }
 
-// A likeness says which ratios of two runs may be compared: those of CPU time differ with the processor and the
-// kernel's version, those of memory with the number of CPUs only, for each of which BPF maps and the heap have a part.
+// A likeness says which ratios of two runs may be compared. Ratios of CPU time differ with the processor and the
+// kernel's version. Ratios of memory differ only with the number of CPUs: BPF maps and the heap have a part for each
+// CPU.
 type likeness int
 
 const (
@@ -146,12 +147,13 @@ func (f *figures) like(other *figures) likeness {
 	return unlike
 }
 
-// worth is what a ratio must have risen by beyond all noise before it is a fault: a tenth, less than which no user
-// notices, and more than the peak memory of one and the same program differs from build to build.
+// worth is the factor by which a ratio must rise, beyond all noise, to be a fault: a tenth. No user notices less, and
+// the peak memory of the same program differs less from build to build.
 const worth = 1.1
 
-// compare fails where perfdoctor's CPU time or memory, as a ratio to the first peer's, has risen by more than what the
-// rounds of this run and of the committed one differ by. What the machines do not let compare is printed only.
+// compare returns an error if perfdoctor's CPU time or memory, as a ratio to the first peer's, has risen by more than
+// the spread of the rounds in this run and in the committed one. Ratios that the machines do not allow to compare are
+// only printed.
 func (b *bench) compare(now *figures) error {
 	then, err := b.committed()
 	if err != nil {
@@ -188,11 +190,11 @@ func (b *bench) compare(now *figures) error {
 	return nil
 }
 
-// A measure is a column.
+// A measure is a column of the table.
 type measure struct {
 	name, unit string
 	of         func(Cost) float64
-	needs      likeness // of the machines, to compare its ratios
+	needs      likeness // likeness of the machines that comparing its ratios needs
 }
 
 func measures() []measure {
@@ -203,7 +205,7 @@ func measures() []measure {
 	}
 }
 
-// text is a contest as rows of a table.
+// text returns a contest as rows of a table.
 func (c *Contest) text() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "\n**%s**: %s", c.Name, c.Work)
@@ -231,7 +233,7 @@ func (c *Contest) text() string {
 	return out.String() + c.more()
 }
 
-// more is what some contests have besides.
+// more returns what only some contests have.
 func (c *Contest) more() string {
 	var out strings.Builder
 	short := slices.DeleteFunc(slices.Clone(c.Field[0].Costs), func(k Cost) bool { return k.Lost == "" })
@@ -255,7 +257,7 @@ func (c *Contest) more() string {
 	return out.String()
 }
 
-// cell is the geometric mean, and nothing where nothing was counted.
+// cell returns the geometric mean, or "" if nothing was counted.
 func cell(values []float64) string {
 	if len(values) == 0 || slices.Min(values) <= 0 {
 		return ""
@@ -281,7 +283,7 @@ func code(command string) string {
 	return "`" + strings.ReplaceAll(command, "|", `\|`) + "`"
 }
 
-// document is the generated part of docs/performance.md.
+// document returns the generated part of docs/performance.md.
 func (f *figures) document() string {
 	var out strings.Builder
 	where := fmt.Sprintf("Measured on %s: %s, Linux %s, load average %.1f before and %.1f after.", f.Date, f.CPUs,
@@ -318,7 +320,7 @@ func (g Growth) sizes() string {
 	return strings.Join(out, "; ")
 }
 
-// claim is what a user is told, of all runs and not of the best.
+// claim returns what a user is told. It covers all runs, not just the best.
 func (f *figures) claim() string {
 	i := slices.IndexFunc(f.Contests, func(c *Contest) bool { return c.Name == "host-10s" })
 	if i < 0 {
@@ -334,7 +336,7 @@ func (f *figures) claim() string {
 		"%s).", cpus, span(cpuOf, "%.2f"), span(mebibytes, "%.0f"), len(costs), f.Date))
 }
 
-// wrapped breaks a text at spaces, as prose here is.
+// wrapped breaks a text at spaces, like the prose here.
 func wrapped(text string) string {
 	const width = 120
 	var out strings.Builder
@@ -354,7 +356,7 @@ func wrapped(text string) string {
 	return out.String() + "\n"
 }
 
-// replace puts what was measured again, on the same machine, into the figures and the pages.
+// replace updates the figures and the pages with what was measured again on the same machine.
 func (b *bench) replace(now *figures) error {
 	f, err := b.committed()
 	if err != nil {
@@ -375,13 +377,13 @@ func (b *bench) replace(now *figures) error {
 	return b.write(f)
 }
 
-// write puts the figures beside this code, and what they say into the pages.
+// write writes the figures beside this code, and their text into the pages.
 func (b *bench) write(f *figures) error {
 	return errors.Join(f.save(b.figuresPath()), b.fill("docs/performance.md", f.document()),
 		b.fill("README.md", f.claim()), b.fill("docs/guide.md", f.claim()))
 }
 
-// What is generated in a page written by hand stands between these.
+// The marks around the generated part of a handwritten page.
 const (
 	begin = "<!-- measured: written by make bench-peers -->\n"
 	end   = "<!-- /measured -->\n"

@@ -24,14 +24,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// What this program is when a contest starts it: one of the commands that are measured, or a load.
+// The roles of this program when a contest starts it: a measured command, or a load.
 const (
-	asPass    = "pass"    // COLLECTOR PID: one sample of a collector; PID 0: of the host
-	asBare    = "bare"    // what the kernel takes to go over sockets and descriptors
-	asThreads = "threads" // COUNT that sleep
+	asPass    = "pass"    // COLLECTOR PID: one sample of a collector; PID 0: the host
+	asBare    = "bare"    // the kernel's cost to iterate over sockets and descriptors
+	asThreads = "threads" // COUNT sleeping threads
 )
 
-// part does what the arguments say, and prints what the parent waits for or checks.
+// part does what the arguments say. The parent waits for its output or checks it.
 func part(ctx context.Context, args []string) error {
 	number := 0
 	if last := args[len(args)-1]; len(args) > 1 {
@@ -51,17 +51,17 @@ func part(ctx context.Context, args []string) error {
 	return fmt.Errorf("%q: not a part of a contest", args)
 }
 
-// say tells the parent.
+// say prints a line for the parent.
 func say(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, format, args...) }
 
-// settle is how long a pass waits before its sample, so that collectors which load programs beside their first samples
-// have them: four times as long as it takes on a machine with other work. It is taken off the wall time.
+// settle is how long a pass waits before its sample, so that collectors that load programs concurrently have them
+// loaded: four times as long as loading takes on a busy machine. It is subtracted from the wall time.
 const settle = 300 * time.Millisecond
 
-// lostMark begins a line of a pass that says what its sample left out, such as what would have taken too long.
+// lostMark begins a line in which a pass says what its sample left out, such as what would have taken too long.
 const lostMark = "lost:"
 
-// pass opens a collector as a diagnosis does, takes one sample, and prints how much it found, and what it left out.
+// pass opens a collector as a diagnosis does, takes one sample, and prints how much it found and what it left out.
 func pass(ctx context.Context, name string, pid int) error {
 	all := collectors.All(collectors.Options{})
 	i := slices.IndexFunc(all, func(c collect.Collector) bool { return c.Name == name })
@@ -91,7 +91,7 @@ func pass(ctx context.Context, name string, pid int) error {
 	return nil
 }
 
-// found is how many sockets, rules or groups are in a sample, whichever it is of.
+// found returns the number of sockets, rules or groups in a sample.
 func found(rec *recording.Recording) (n float64) {
 	for _, m := range []*metric.Gauge{metric.Sockets, metric.NATRules} {
 		for _, s := range rec.Gauge(m) {
@@ -101,8 +101,8 @@ func found(rec *recording.Recording) (n float64) {
 	return n + float64(len(rec.Counter(metric.CgroupCPU)))
 }
 
-// bare runs iterators that do nothing but put eight bytes, over TCP sockets and over the descriptors of all processes,
-// and reads what they put: no program that tells anything of either takes less.
+// bare runs iterators over TCP sockets and over the descriptors of all processes. The iterators only write eight
+// bytes for each object, and bare reads them: no program that reports anything about either can be cheaper.
 func bare() error {
 	n := 0
 	for _, of := range []string{"tcp", "task_file"} {
@@ -116,14 +116,14 @@ func bare() error {
 	return nil
 }
 
-// iterate gives how many objects an iterator went over.
+// iterate returns how many objects an iterator visited.
 func iterate(of string) (n int, err error) {
 	const put = 8 // bytes
 	const end = "end"
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.Tracing, AttachType: ebpf.AttachTraceIter, AttachTo: of, License: "GPL",
 		Instructions: asm.Instructions{
-			asm.LoadMem(asm.R2, asm.R1, 8, asm.DWord), // of struct bpf_iter__tcp the socket, of the other the task
+			asm.LoadMem(asm.R2, asm.R1, 8, asm.DWord), // the socket in struct bpf_iter__tcp, the task in the other
 			asm.JEq.Imm(asm.R2, 0, end),               // the call after the last one
 			asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord), // meta
 			asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord), // its seq
@@ -147,7 +147,7 @@ func iterate(of string) (n int, err error) {
 		return 0, err
 	}
 	defer r.Close()
-	buf := make([]byte, 64<<10) // an iterator's own buffer is of 8 pages (kernel/bpf/bpf_iter.c)
+	buf := make([]byte, 64<<10) // an iterator's own buffer has 8 pages (kernel/bpf/bpf_iter.c)
 	for {
 		got, err := r.Read(buf)
 		n += got / put
@@ -160,10 +160,10 @@ func iterate(of string) (n int, err error) {
 	}
 }
 
-// mostThreads is the largest size of a contest, and what Go's runtime needs.
+// mostThreads is the largest size of a contest, plus what Go's runtime needs.
 const mostThreads = 20_000
 
-// threads starts so many, says "ready", and lasts until it is ended.
+// threads starts n threads, says "ready", and runs until it is stopped.
 func threads(ctx context.Context, n int) error {
 	if n > mostThreads {
 		return fmt.Errorf("%d threads: at most %d", n, mostThreads)
@@ -174,7 +174,7 @@ func threads(ctx context.Context, n int) error {
 		go func() {
 			runtime.LockOSThread()
 			started <- struct{}{}
-			_ = unix.Pause() // a signal of the runtime's may end it
+			_ = unix.Pause() // a signal of the runtime may end it
 			<-ctx.Done()
 		}()
 		<-started

@@ -20,8 +20,8 @@ type moment struct {
 	M map[string][][]any `json:"m"`
 }
 
-// repeated writes a recording that is so many times as long as the one in a directory: its samples one after the
-// other, with counters that go on rising.
+// repeated writes a recording that repeats the one in a directory the given number of times. Its counters keep
+// rising.
 func repeated(from, to string, times int) error {
 	meta, err := readMeta(from)
 	if err != nil {
@@ -31,7 +31,7 @@ func repeated(from, to string, times int) error {
 	if !ok {
 		return fmt.Errorf("%s: meta.json has no duration_seconds", from)
 	}
-	length += 1e-3 // the last moment of one repetition and the first of the next are not the same
+	length += 1e-3 // keeps the last moment of one repetition apart from the first of the next
 	moments, err := readMoments(filepath.Join(from, "samples.jsonl"))
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func repeated(from, to string, times int) error {
 	}
 	meta["duration_seconds"], meta["asked_seconds"] = length*float64(times), length*float64(times)
 	if err := os.CopyFS(filepath.Join(to, "profiles"), os.DirFS(filepath.Join(from, "profiles"))); err != nil {
-		return err // one profile, of its first repetition
+		return err // only the first repetition has a profile
 	}
 	return writeRecording(to, meta, map[string][]byte{"samples.jsonl": text.Bytes()})
 }
@@ -79,7 +79,7 @@ func readMoments(path string) (out []moment, err error) {
 	return out, lines.Err()
 }
 
-// risesOf gives how much each counter rises from the first to the last moment that has it.
+// risesOf returns how much each counter rises from the first to the last moment that has it.
 func risesOf(moments []moment) map[string]float64 {
 	first, rises := map[string]float64{}, map[string]float64{}
 	for _, m := range moments {
@@ -97,7 +97,7 @@ func risesOf(moments []moment) map[string]float64 {
 	return rises
 }
 
-// counter tells the value of a counter, whose names end with _total.
+// counter returns the value of a counter. The name of a counter ends with _total.
 func counter(name string, row []any) (key string, value float64, ok bool) {
 	if !strings.HasSuffix(name, "_total") || len(row) == 0 {
 		return "", 0, false
@@ -106,7 +106,7 @@ func counter(name string, row []any) (key string, value float64, ok bool) {
 	return fmt.Sprint(name, row[:len(row)-1]), value, ok
 }
 
-// later is the moment of the kth repetition.
+// later returns the moment in the kth repetition.
 func (m moment) later(k, length float64, rises map[string]float64) moment {
 	out := moment{T: m.T + k*length, M: map[string][][]any{}}
 	for name, rows := range m.M {
@@ -140,8 +140,8 @@ func writeRecording(dir string, meta any, files map[string][]byte) error {
 	return nil
 }
 
-// profiled writes a recording with a CPU profile of n distinct stacks, of 20 to 60 calls in 4,000 methods as a large
-// server's are.
+// profiled writes a recording with a CPU profile of n distinct stacks. Like those of a large server, the stacks have
+// 20 to 60 calls in 4,000 methods.
 func profiled(dir string, n int) error {
 	const methods = 4000
 	random := rand.New(rand.NewPCG(1, 2))

@@ -7,7 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
-// An estimate is a mean and where it lies.
+// An estimate is a mean and its interval.
 type estimate struct{ low, mid, high float64 }
 
 func (e estimate) String() string {
@@ -17,7 +17,7 @@ func (e estimate) String() string {
 	return fmt.Sprintf("%s (%s–%s)", figure(e.mid), figure(e.low), figure(e.high))
 }
 
-// figure has three digits that count, of which no more are known.
+// figure formats a number with three significant digits: no more are known.
 func figure(v float64) string {
 	switch digits := 2 - int(math.Floor(math.Log10(math.Abs(v)))); {
 	case v == 0:
@@ -29,14 +29,14 @@ func figure(v float64) string {
 	}
 }
 
-// sure is the probability that an interval on the page holds the mean; surer that of the short form, which asks some
-// ten questions in each run of CI and may be wrong about one of them once in a hundred runs.
+// sure is the probability that an interval on the page contains the mean. surer is the probability for the short
+// form, which asks some ten questions in each CI run and may be wrong about one of them once in a hundred runs.
 const (
 	sure  = 0.95
 	surer = 0.999
 )
 
-// mean gives the mean of values with its interval by Student's distribution.
+// mean returns the mean of values with its interval by Student's distribution.
 func mean(values []float64, certainty float64) estimate {
 	s := spreadOf(values)
 	if len(values) < 2 {
@@ -46,7 +46,7 @@ func mean(values []float64, certainty float64) estimate {
 	return estimate{s.mean - half, s.mean, s.mean + half}
 }
 
-// geometric is mean for what differs by factors: costs, and ratios of costs.
+// geometric is mean for values that differ by factors: costs, and ratios of costs.
 func geometric(values []float64, certainty float64) estimate {
 	logs := make([]float64, len(values))
 	for i, v := range values {
@@ -70,12 +70,12 @@ func spreadOf(values []float64) spread {
 	return s
 }
 
-// slope fits log y = a + b log x by least squares, each y by how well it is known, and gives b, for an error that has
-// df degrees of freedom.
+// slope fits log y = a + b log x by least squares, weighting each y by how well it is known. It returns b. The error
+// has df degrees of freedom.
 func slope(x []float64, y []spread, df float64) (b estimate, ok bool) {
 	var sum, sx, sy, sxx, sxy float64
 	for i := range x {
-		// of log y; no cost is known better than to a hundredth
+		// by the variance of log y; no cost is known better than to a hundredth
 		weight := 1 / max(y[i].variance/(y[i].mean*y[i].mean), 1e-4)
 		lx, ly := math.Log(x[i]), math.Log(y[i].mean)
 		sum, sx, sy = sum+weight, sx+weight*lx, sy+weight*ly

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// maxPhase bounds every load of a phase, should nothing else end it.
+	// maxPhase bounds every load of a phase in case nothing else ends it.
 	maxPhase = 5 * time.Minute
-	// defaultAwait is longer than all ports of the default range take on the search cliff (half a minute).
+	// defaultAwait is longer than it takes to use all ports of the default range on the search cliff (half a minute).
 	defaultAwait = time.Minute
 	awaitPoll    = 20 * time.Millisecond
 	// defaultQuotaPeriod is the kernel's (kernel/sched/sched.h, default_cfs_period).
@@ -35,8 +35,8 @@ const (
 // built is a site in a lab.
 type built struct {
 	lab       *lab.Lab
-	dir       string // of the run; each external program has one below
-	workloads string // of Options
+	dir       string // the run's directory; each external program has one below it
+	workloads string // from Options
 	site      *Site
 	hosts     map[string]*lab.Host
 	devices   map[string]string // by link or bridge and host
@@ -49,8 +49,8 @@ type built struct {
 type process struct {
 	*Process
 	host  *lab.Host
-	child *lab.Child   // of the lab's own modes
-	other *lab.Process // of Run
+	child *lab.Child   // for the lab's own modes
+	other *lab.Process // for Run
 	dir   string
 }
 
@@ -68,7 +68,7 @@ func (p *process) done() <-chan struct{} {
 	return p.other.Done()
 }
 
-// build makes everything of the site in l and starts its processes, in order.
+// build makes everything in the site within l and starts its processes, in order.
 func build(ctx context.Context, l *lab.Lab, dir, workloads string, s *Site) (*built, error) {
 	b := &built{
 		lab: l, dir: dir, workloads: workloads, site: s,
@@ -111,7 +111,7 @@ func (b *built) makeHosts() error {
 	return nil
 }
 
-// deviceOf is the key of a link's or bridge's device in a host.
+// deviceOf returns the key of a link's or bridge's device in a host.
 func deviceOf(link, host string) string { return link + " " + host }
 
 func (b *built) join() error {
@@ -224,7 +224,7 @@ func (b *built) makeGroups() error {
 	return nil
 }
 
-// startEngines starts each in a directory whose name no process can have.
+// startEngines starts each engine in a directory whose name no process can have.
 func (b *built) startEngines() error {
 	for i := range b.site.Hosts {
 		s := &b.site.Hosts[i]
@@ -310,7 +310,7 @@ func childOptions(s *Process) lab.ChildOptions {
 	return o
 }
 
-// loadPlan is the process's load, which ends with the phase when it has no end of its own.
+// loadPlan returns the process's load. A load without its own end stops with the phase.
 func (p *Process) loadPlan() load.Plan {
 	plan := *p.Load
 	if plan.Duration == 0 && plan.Count == 0 && len(plan.Steps) == 0 {
@@ -330,13 +330,13 @@ func clientOptions(c *Connect) lab.ClientOptions {
 	}
 }
 
-// Names of what a program writes in its directory.
+// The names of the files that a program writes in its directory.
 const (
 	stdoutName = "stdout.log"
 	stderrName = "stderr.log"
 )
 
-// run starts an external program in a directory of its own, which is also its working directory: by that [Clean] finds
+// run starts an external program in its own directory. That is also its working directory: [Clean] uses it to find
 // what a killed run left.
 func (b *built) run(p *process) (*lab.Process, error) {
 	if err := os.Mkdir(p.dir, 0o700); err != nil {
@@ -379,7 +379,8 @@ func (b *built) run(p *process) (*lab.Process, error) {
 	return p.host.StartIn(lab.Place{Group: b.groups[p.Cgroup], Affinity: p.Affinity}, cmd)
 }
 
-// runAs lets another user run cmd, who gets dir and all that is in it, and may pass the directory of the run.
+// runAs makes cmd run as another user. That user gets dir and everything in it, and may pass through the run's
+// directory.
 func (b *built) runAs(name, dir string, cmd *exec.Cmd) error {
 	account, err := user.Lookup(name)
 	if err != nil {
@@ -406,7 +407,7 @@ func (b *built) runAs(name, dir string, cmd *exec.Cmd) error {
 	})
 }
 
-// await waits until the process has reached what the next one needs.
+// await waits until the process has reached the state that the next one needs.
 func (p *process) await(ctx context.Context) error {
 	want := p.Await
 	if want == (Await{}) {
@@ -464,7 +465,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// lastWords is the end of what an external program wrote to its standard error, for messages.
+// lastWords returns the end of an external program's standard error, for messages.
 func (p *process) lastWords() string {
 	if p.other == nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
-// A Promised is what the doctor foretold of the cure of its verdict, and what the load measured of the cured run.
+// A Promised is what the doctor predicted for the fix of its verdict, and what the load measured in the fixed run.
 type Promised struct {
 	Finding  string       `json:"finding"`
 	Metric   string       `json:"metric"`
@@ -20,29 +20,29 @@ type Promised struct {
 	From     float64      `json:"from"`
 	Expect   float64      `json:"expect"`
 	To       check.Bounds `json:"to"`
-	Measured *float64     `json:"measured"` // null where it is not known
+	Measured *float64     `json:"measured"` // null if unknown
 	Result   string       `json:"result"`   // kept, better, broken, not the same load, cannot be told
-	Text     string       `json:"text"`     // what a comparison says of it
+	Text     string       `json:"text"`     // what a comparison says about it
 }
 
-// judged tells whether the load and the numbers were such that the promise could be kept.
+// judged reports whether the load and the numbers allowed the promise to be kept.
 func (p *Promised) judged() bool {
 	return p.Result == promiseKept || p.Result == promiseBetter || p.Result == promiseBroken
 }
 
-// What becomes of promises, in the words of a comparison.
+// The outcomes of promises, in the words of a comparison.
 const (
 	promiseKept   = "kept"
 	promiseBetter = "better"
 	promiseBroken = "broken"
 )
 
-// inside tells whether the mean that was measured is within the interval, whatever its own error.
+// inside reports whether the measured mean is within the interval, whatever the error of the mean.
 func (p *Promised) inside() bool { return p.To.Hold(*p.Measured) }
 
-// off is the error of the point: how far the gain that was promised is from the one that was measured, as a share of
-// the latter (docs/decisions/0077). And it is how far the expected value is from the measured one, as a share of that.
-// Between two zeros there is no error.
+// off returns the error of the point: how far the promised gain is from the measured gain, as a share of the measured
+// gain (docs/decisions/0077). It also returns how far the expected value is from the measured one, as a share of the
+// measured one. The error between two zeros is zero.
 func (p *Promised) off() (gain, value float64) {
 	d := math.Abs(*p.Measured - p.Expect)
 	if d == 0 {
@@ -59,7 +59,7 @@ type Foretelling struct {
 	Promised
 }
 
-// Calibration is how far the doctor's promises held.
+// Calibration says how far the doctor's promises held.
 type Calibration []Foretelling
 
 func (c *Calibration) add(run int, r *Result) {
@@ -70,7 +70,7 @@ func (c *Calibration) add(run int, r *Result) {
 	}
 }
 
-// text writes the table, and what it comes to.
+// text writes the table and its summary.
 func (c Calibration) text(b *strings.Builder) {
 	if len(c) == 0 {
 		return
@@ -92,10 +92,10 @@ func (c Calibration) text(b *strings.Builder) {
 	}
 }
 
-// number is a value with three digits.
+// number returns a value with three digits.
 func number(n float64) string { return fmt.Sprintf("%.3g", n) }
 
-// measured is that number, "unknown" where it is not known.
+// measured returns the measured number, or "unknown".
 func (p *Promised) measured() string {
 	if p.Measured == nil {
 		return "unknown"
@@ -103,7 +103,7 @@ func (p *Promised) measured() string {
 	return number(*p.Measured)
 }
 
-// bounds is "18 to 22", "18 and more" or "22 and less".
+// bounds returns "18 to 22", "18 and more" or "22 and less".
 func (p *Promised) bounds() string {
 	switch {
 	case math.IsInf(p.To[1], 1):
@@ -114,7 +114,7 @@ func (p *Promised) bounds() string {
 	return number(p.To[0]) + " to " + number(p.To[1])
 }
 
-// summary counts, in all and by metric.
+// summary counts promises, in total and by metric.
 func (c Calibration) summary() string {
 	by := map[string]Calibration{}
 	for i := range c {
@@ -129,7 +129,7 @@ func (c Calibration) summary() string {
 	return strings.Join(lines, "\n")
 }
 
-// counted says how many are judged, how many held, and how far the points were off.
+// counted says how many promises are judged, how many held, and how far the points were off.
 func (c Calibration) counted() string {
 	inside, better := 0, 0
 	var gain, value []float64
@@ -167,8 +167,8 @@ const (
 // PictureName is the file of the picture, beside the page that shows it.
 const PictureName = "promises.svg"
 
-// Page puts the promises of a verification, and nothing else, between the marks of a page of Markdown. Its error is
-// that they are missing.
+// Page puts the promises of a verification, and nothing else, between the marks of a Markdown page. It returns an
+// error if the marks are missing.
 func (v *Verification) Page(page string) (string, error) {
 	head, rest, begins := strings.Cut(page, pageBegins)
 	_, tail, ends := strings.Cut(rest, pageEnds)
@@ -193,7 +193,7 @@ func (v *Verification) Page(page string) (string, error) {
 	return head + pageBegins + b.String() + pageEnds + tail, nil
 }
 
-// scope says what was looked at.
+// scope says what was verified.
 func (v *Verification) scope() string {
 	if v.Kept {
 		return fmt.Sprintf("from the recordings that were kept of %d scenarios", len(v.Scenarios))
@@ -201,14 +201,14 @@ func (v *Verification) scope() string {
 	return fmt.Sprintf("%d run(s) of each of %d scenarios", v.Runs, len(v.Scenarios))
 }
 
-// The picture's size, and the decades of factors that it has room for: from a thousandth to a thousand times.
+// The picture's size, and the decades of factors that fit in it: from a thousandth to a thousand times.
 const (
 	pictureSize   = 480
 	pictureMargin = 56
 	decades       = 3
 )
 
-// SVG draws foretold against measured, as factors of what was before.
+// SVG draws predicted against measured values, as factors of the values before.
 func (c Calibration) SVG(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" `+
@@ -238,14 +238,14 @@ func (c Calibration) SVG(w io.Writer) error {
 	return err
 }
 
-// place is where a factor lies on an axis.
+// place returns where a factor lies on an axis.
 func place(factor float64) float64 {
 	x := math.Log10(max(factor, math.Pow10(-decades)))
 	share := (min(x, decades) + decades) / (2 * decades)
 	return pictureMargin + share*(pictureSize-2*pictureMargin)
 }
 
-// draw is one promise: a line as wide as its interval, and a dot at what was expected.
+// draw draws one promise: a line as wide as its interval, and a dot at the expected value.
 func (f *Foretelling) draw(b *strings.Builder) {
 	if !f.judged() || f.Measured == nil || f.From <= 0 {
 		return

@@ -24,12 +24,13 @@ var runDir = regexp.MustCompile(`^pd-[a-z0-9_]+-([0-9]+)-[0-9]+$`)
 // killWait is how long the kernel may take to free a killed process.
 const killWait = 5 * time.Second
 
-// cleanPoll is how often what was still in use is tried again.
+// cleanPoll is how often Clean retries what was still in use.
 const cleanPoll = 20 * time.Millisecond
 
-// Clean removes what runs left that were killed before they could: programs and their children, which work in the run's
-// directory, then the directories and the cgroups. Network namespaces, with their devices and rules, and the lab's own
-// children end with the run. It returns what it removed, and leaves alone whatever belongs to a run that still lives.
+// Clean removes what runs left behind when they were killed: programs and their children, which work in the run's
+// directory, then the directories and the cgroups. Network namespaces, with their devices and rules, and the lab's
+// own children end with the run. Clean returns what it removed. It leaves alone whatever belongs to a run that is
+// still alive.
 func Clean(ctx context.Context) (removed []string, err error) {
 	dirs, err := staleDirs(os.TempDir())
 	if err != nil {
@@ -52,7 +53,7 @@ func Clean(ctx context.Context) (removed []string, err error) {
 	return append(removed, groups...), errors.Join(append(errs, err)...)
 }
 
-// sweep removes the cgroups. A container's processes are in theirs until the kernel has freed them.
+// sweep removes the cgroups. A container's processes stay in their cgroups until the kernel has freed them.
 func sweep(ctx context.Context) (removed []string, err error) {
 	for deadline := time.Now().Add(killWait); ; {
 		for _, group := range lab.Sweep() {
@@ -85,8 +86,8 @@ func removeDir(ctx context.Context, dir string) error {
 	}
 }
 
-// staleDirs are the directories of runs whose process is gone. Only those that this user made count: anybody may make a
-// directory of that name in a temporary directory.
+// staleDirs returns the directories of runs whose process is gone. Only this user's directories count: anybody may
+// make a directory of that name in a temporary directory.
 func staleDirs(temp string) ([]string, error) {
 	entries, err := os.ReadDir(temp)
 	if err != nil {
@@ -111,7 +112,7 @@ func staleDirs(temp string) ([]string, error) {
 	return stale, nil
 }
 
-// killIn kills the processes that work in dir or below it.
+// killIn kills the processes whose working directory is dir or below it.
 func killIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -134,7 +135,8 @@ func killIn(dir string) ([]string, error) {
 	return killed, nil
 }
 
-// killIfIn holds the process by a pidfd (Linux 5.3) while it looks at it, so that it kills no other of that number.
+// killIfIn holds a pidfd of the process (Linux 5.3) while it inspects it, so that it cannot kill another process with
+// the same pid.
 func killIfIn(pid int, dir string) (bool, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -166,7 +168,7 @@ func killIfIn(pid int, dir string) (bool, error) {
 	}
 }
 
-// ignoreGone passes errors on but those of a process that has ended, or that is not this user's to look at.
+// ignoreGone drops the errors of a process that has ended or that this user may not inspect. It passes on all others.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrPermission) {
 		return nil

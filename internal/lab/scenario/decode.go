@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// byteUnits are the units of a Bytes value, the longer before the shorter that it ends with.
+// byteUnits are the units of a Bytes value. A longer unit precedes the shorter one that it ends with.
 var byteUnits = []struct {
 	name string
 	size float64
@@ -49,7 +49,7 @@ func merge(base, change *yaml.Node) *yaml.Node {
 		case at >= 0:
 			out.Content[at+1] = merge(out.Content[at+1], value)
 		default:
-			// takes the nulls out of a new mapping
+			// removes the nulls from a new mapping
 			empty := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: value.Line}
 			out.Content = append(out.Content, key, merge(empty, value))
 		}
@@ -57,7 +57,7 @@ func merge(base, change *yaml.Node) *yaml.Node {
 	return &out
 }
 
-// indexOf is where a mapping has the key, or -1.
+// indexOf returns the index of the key in a mapping, or -1.
 func indexOf(mapping *yaml.Node, key string) int {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == key {

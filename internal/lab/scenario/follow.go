@@ -10,24 +10,24 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// A follower records what a load measures while the site is diagnosed, so that a comparison knows requests and their
-// times.
+// A follower records what a load measures during the diagnosis, so that a comparison knows the requests and their
+// latencies.
 type follower struct {
 	*process
 	builder *recording.Builder
-	first   *recording.Appender // of the beginning, for what is known at the end only
+	first   *recording.Appender // the first moment, for values that are known only at the end
 	began   time.Time
 	ended   chan struct{}
 	once    sync.Once
 	done    sync.WaitGroup
 }
 
-// followPoll is how often a load's process is asked for a new report, which it makes ten times a second: a report
-// counts for the time at which it is seen, so that a later look would set a second's requests against another second's
-// CPU time.
+// followPoll is how often a load's process is asked for a new report. The process makes ten reports a second. A
+// report counts for the time at which it is seen: polling later would set one second's requests against another
+// second's CPU time.
 const followPoll = 10 * time.Millisecond
 
-// follow begins. It takes the first report of each interval.
+// follow starts a follower. It takes the first report of each interval.
 func (p *process) follow(interval time.Duration) *follower {
 	b := recording.NewBuilder()
 	f := &follower{process: p, builder: b, first: b.Appender(), began: time.Now(), ended: make(chan struct{})}
@@ -37,7 +37,7 @@ func (p *process) follow(interval time.Duration) *follower {
 	return f
 }
 
-// stop ends it; it may be called again.
+// stop ends the follower. It may be called more than once.
 func (f *follower) stop() {
 	f.once.Do(func() { close(f.ended) })
 	f.done.Wait()
@@ -74,7 +74,7 @@ func (f *follower) take(s lab.Stats) {
 	a.Commit()
 }
 
-// into gives the recording with what was seen. m is what a load generator of its own said at its end.
+// into returns the recording with what was seen added. m is what an external load generator said at its end.
 func (f *follower) into(rec *recording.Recording, m measures) *recording.Recording {
 	f.stop()
 	if f.other != nil {
@@ -88,7 +88,7 @@ func (f *follower) into(rec *recording.Recording, m measures) *recording.Recordi
 	meta := rec.Meta
 	meta.Started = f.began.UTC()
 	if f.other != nil {
-		meta.Started = rec.Meta.Started // what holds for all of the run holds for the window
+		meta.Started = rec.Meta.Started // what holds for the whole run holds for the window
 	}
 	other := f.builder.Done(meta)
 	with, _ := rec.With(other, metric.LoadRequests, metric.LoadErrors, metric.LoadDurations, metric.LoadRate,

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// jdks are the JVMs that workloads/jdks provides: the releases with long-term support that are in use.
+// jdks returns the JVMs that workloads/jdks provides: the long-term support releases in use.
 func jdks() []string { return []string{"11", "17", "21", "25"} }
 
 // javaThroughput is what shop.Load prints at the end (workloads/java/app).
 const javaThroughput = `operations/s: ([0-9.]+)`
 
-// javaApp has the programs and the libraries of all, below the directory java of the workloads.
+// javaApp is the directory of the programs and the common libraries, below the workloads' directory java.
 const javaApp = "app"
 
-// Names in a class path, of a system property and of a class, which become part of a path or an argument.
+// The names of class path entries, system properties and classes. They become part of a path or an argument.
 var (
 	javaSet   = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 	javaKey   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]*$`)
@@ -54,7 +54,7 @@ func (j *Java) runtime(workloads string) string {
 	return filepath.Join(workloads, "jdk", j.JDK, "bin", "java")
 }
 
-// libraries are the directories of the class path, in order.
+// libraries returns the directories of the class path, in order.
 func (j *Java) libraries(workloads string) []string {
 	var dirs []string
 	for _, set := range append(slices.Clone(j.Path), javaApp) {
@@ -63,9 +63,9 @@ func (j *Java) libraries(workloads string) []string {
 	return dirs
 }
 
-// cpuFlags make the JVM reckon with the CPUs of its host where no limit says less. Under a limit it reckons with that
-// by itself (JDK 21, src/hotspot/os/linux/cgroupSubsystem_linux.cpp, active_processor_count: the quota in whole CPUs,
-// rounded up), but with no more than the machine has.
+// cpuFlags returns flags that make the JVM use the CPU count of its host where no limit is lower. The JVM respects a
+// limit by itself (JDK 21, src/hotspot/os/linux/cgroupSubsystem_linux.cpp, active_processor_count: the quota in whole
+// CPUs, rounded up), but never counts more CPUs than the machine has.
 func (s *Site) cpuFlags(p *Process) []string {
 	cpus := float64(p.Java.HostCPUs)
 	if cpus == 0 || s.quotaOf(p.Cgroup) < cpus {
@@ -74,7 +74,7 @@ func (s *Site) cpuFlags(p *Process) []string {
 	return []string{fmt.Sprintf("-XX:ActiveProcessorCount=%d", p.Java.HostCPUs)}
 }
 
-// quotaOf is the least limit of a cgroup and those above it, in CPUs; without a limit it is infinite.
+// quotaOf returns the lowest limit of a cgroup and its ancestors, in CPUs. Without a limit it is infinite.
 func (s *Site) quotaOf(name string) float64 {
 	least := math.Inf(1)
 	for _, g := range s.Cgroups {
@@ -85,7 +85,7 @@ func (s *Site) quotaOf(name string) float64 {
 	return least
 }
 
-// onJVM gives the process as one that runs another program. One whose throughput counts prints it at the end.
+// onJVM returns the process as one that runs another program. If its throughput counts, it prints it at the end.
 func (s *Site) onJVM(p *Process, workloads string) (*Process, error) {
 	workloads, err := filepath.Abs(workloads) // the program has a working directory of its own
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Site) onJVM(p *Process, workloads string) (*Process, error) {
 	for _, dir := range p.Java.libraries(workloads) {
 		path = append(path, filepath.Join(dir, "*"))
 	}
-	// A flag of the file is the later one, which counts.
+	// The flags of the file come later, so they win.
 	command := slices.Concat([]string{p.Java.runtime(workloads)}, s.cpuFlags(p), p.Java.Flags)
 	for _, key := range slices.Sorted(maps.Keys(p.Java.Properties)) {
 		command = append(command, "-D"+key+"="+p.Java.Properties[key])
@@ -112,7 +112,7 @@ func (s *Site) onJVM(p *Process, workloads string) (*Process, error) {
 // NeedsJava reports whether any phase runs a program of workloads/java.
 func (s *Scenario) NeedsJava() bool { return len(s.java()) > 0 }
 
-// java are the Java programs of all phases.
+// java returns the Java programs of all phases.
 func (s *Scenario) java() []*Java {
 	var all []*Java
 	for _, site := range s.sites() {
@@ -125,7 +125,7 @@ func (s *Scenario) java() []*Java {
 	return all
 }
 
-// lacksJava says which of its JVMs and libraries are not there, or nothing.
+// lacksJava says which of the scenario's JVMs and libraries are missing, or "".
 func (s *Scenario) lacksJava(workloads string) string {
 	for _, j := range s.java() {
 		for _, path := range append(j.libraries(workloads), j.runtime(workloads)) {

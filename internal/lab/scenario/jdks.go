@@ -9,17 +9,17 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
 )
 
-// A scenario whose stack frames or costs differ from one release of the JDK to the next says in jdks on which it is to
-// run too. Each is a scenario of its own, with a name of its own: it can be run, fail and be verified alone.
+// A scenario whose stack frames or costs differ between JDK releases lists in jdks the other releases that it must
+// also run on. Each of them is a separate scenario with its own name: it can be run, fail and be verified alone.
 
-// onJDKName is the name of the scenario in dir on another JVM.
+// onJDKName returns the name of the scenario in dir on another JVM.
 func onJDKName(dir, jdk string) string { return dir + "-jdk" + jdk }
 
 var jdkSuffix = regexp.MustCompile(`-jdk[0-9]+$`)
 
 func withoutJDK(name string) string { return jdkSuffix.ReplaceAllString(name, "") }
 
-// variants reads the field jdks alone; what is wrong in it is found when the whole file is read.
+// variants reads only the field jdks. Mistakes in it are found when the whole file is read.
 func variants(root *yaml.Node) []OnJDK {
 	var file struct {
 		JDKs []OnJDK `yaml:"jdks"`
@@ -30,8 +30,8 @@ func variants(root *yaml.Node) []OnJDK {
 	return file.JDKs
 }
 
-// onJDK gives the file of a scenario as that of the same on another JVM. It is not in the subset for continuous
-// integration unless it says so itself: that has time for one of a kind.
+// onJDK returns the file of the same scenario on another JVM. It is not in the subset for continuous integration
+// unless it says so itself: CI has time for only one of a kind.
 func onJDK(root *yaml.Node, dir string, other OnJDK) *yaml.Node {
 	fields := slices.DeleteFunc(strictyaml.FieldNames[Scenario](), func(f string) bool {
 		return f == "jdks" ||
@@ -53,7 +53,7 @@ func onJDK(root *yaml.Node, dir string, other OnJDK) *yaml.Node {
 	return out
 }
 
-// programsOn gives processes whose Java programs run on the JVM.
+// programsOn returns the processes with their Java programs on the JVM.
 func programsOn(processes *yaml.Node, jdk string) *yaml.Node {
 	out := *processes
 	out.Content = slices.Clone(processes.Content)
@@ -70,7 +70,7 @@ func scalar(line int, text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text, Line: line}
 }
 
-// field gives a mapping of one entry.
+// field returns a mapping of one entry.
 func field(line int, name string, value *yaml.Node) *yaml.Node {
 	return &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: line, Content: []*yaml.Node{
 		scalar(line, name),
@@ -78,7 +78,7 @@ func field(line int, name string, value *yaml.Node) *yaml.Node {
 	}}
 }
 
-// jdks reports JVMs that there are none of, or that the scenario runs on already.
+// jdks reports JVMs that do not exist, or that the scenario already runs on.
 func (v *validator) jdks(s *Scenario) {
 	own := s.java()
 	if len(s.JDKs) > 0 && len(own) == 0 {

@@ -14,7 +14,7 @@ import (
 type judge struct {
 	phase   *Phase
 	result  *check.Result
-	replace *strings.Replacer // of ${pid NAME}
+	replace *strings.Replacer // replaces ${pid NAME}
 }
 
 func (j *judge) assert(kind string, held bool, got, what string, args ...any) {
@@ -24,7 +24,7 @@ func (j *judge) assert(kind string, held bool, got, what string, args ...any) {
 	})
 }
 
-// describe fills in what was found.
+// describe fills in the findings.
 func (j *judge) describe() {
 	p := j.phase
 	p.Verdict, p.Findings = VerdictNone, []string{}
@@ -62,8 +62,8 @@ func (j *judge) found(name string) bool {
 	return slices.ContainsFunc(j.result.Findings, func(f check.Finding) bool { return f.Check == name })
 }
 
-// blames reports whether the check has such a finding that stands for itself. One that is explained by another is shown
-// as its consequence, and blames nobody.
+// blames reports whether the check has a finding at warning or above that no other finding explains. An explained
+// finding is shown as a consequence of the other, and blames nobody.
 func (j *judge) blames(name string) bool {
 	return slices.ContainsFunc(j.result.Findings, func(f check.Finding) bool {
 		return f.Check == name && f.Severity >= check.Warning && f.ExplainedBy == ""
@@ -101,7 +101,7 @@ func (j *judge) expect(e *Expect) {
 	}
 }
 
-// What assertions about a verdict say.
+// The texts of assertions about a verdict.
 const (
 	healthyWhat = "nothing is at warning or above"
 	verdictWhat = "the verdict is "
@@ -135,7 +135,8 @@ func (j *judge) text() string {
 	return strings.Join(append(lines, f.Placebos...), "\n")
 }
 
-// phaseOf judges a phase by what its spec expects, and by those before it. sick is what is expected without a cure.
+// phaseOf judges a phase by what its spec expects, and by the phases before it. sick is what is expected without a
+// fix.
 func (j *judge) phaseOf(sick *Expect, spec phaseSpec, before []Phase) {
 	if spec.expect != nil {
 		j.expect(spec.expect)
@@ -168,7 +169,8 @@ func (j *judge) trial(sick *Expect, kind string, t *Trial) {
 	}
 }
 
-// regression compares the state after a regression's cure, as the version before, with the one before it.
+// regression compares two states of a regression: the one after its fix, which stands for the version before, and the
+// one before the fix.
 func (j *judge) regression(spec phaseSpec, phases []Phase, o Options) {
 	if spec.rung == nil || len(spec.rung.Regression) == 0 || o.Compare == nil {
 		return
@@ -189,7 +191,8 @@ func (j *judge) regression(spec phaseSpec, phases []Phase, o Options) {
 	}
 }
 
-// moves asserts what a change moved, unless it was of a fault that was not the first: then nothing is foretold of it.
+// moves asserts what a change moved. It asserts nothing when the change fixed a fault that was not the first: the
+// file foretells nothing about that.
 func (j *judge) moves(spec phaseSpec, before *Phase) {
 	if spec.loose {
 		return
@@ -249,8 +252,8 @@ func (m *Move) bounds() string {
 	return strings.Join(all, ", ")
 }
 
-// predict notes what is foretold of a metric beside what was measured. A value, where there is one, says more than
-// bounds do.
+// predict notes the prediction for a metric beside what was measured. It prefers a value to bounds, because a value
+// says more.
 func (j *judge) predict(p Prediction) {
 	if measured, ok := j.phase.Measured[p.Metric]; ok {
 		p.Measured = &measured

@@ -10,8 +10,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// Kept gives a run of the scenario by the recordings that an earlier one kept in a directory, with nothing but what
-// was promised of the fixes: promises are made anew of each recording. It is nil where no phase with its fix is there.
+// Kept returns a run of the scenario made from the recordings that an earlier run kept in a directory. It holds only
+// the promises of the fixes, which are made anew from each recording. It is nil if no recorded phase has its fix
+// there.
 func (s *Scenario) Kept(dir string, o Options) (*Result, error) {
 	list, err := s.phases(o)
 	if err != nil {
@@ -40,7 +41,8 @@ func (s *Scenario) Kept(dir string, o Options) (*Result, error) {
 	return res, nil
 }
 
-// KeptRuns gives the directories of runs below one that `scenario verify --keep` wrote, or that one itself.
+// KeptRuns returns the directories of runs below a directory that `scenario verify --keep` wrote, or that directory
+// itself.
 func KeptRuns(dir string) ([]string, error) {
 	runs, err := filepath.Glob(filepath.Join(dir, "run-*"))
 	if len(runs) == 0 {

@@ -20,42 +20,42 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// The metrics of a phase, over the time of the diagnosis. The percentiles of a load that ended no request in that time,
-// and of an external program, are since its start.
+// The metrics of a phase, over the time of the diagnosis. The percentiles of an external program, and of a load that
+// completed no request in that time, cover the time since its start.
 const (
 	Throughput = "throughput" // units a second
 	P50        = "p50"        // seconds
 	P90        = "p90"        // seconds
 	P99        = "p99"        // seconds
 	Errors     = "errors"     // a second
-	// seconds of all CPUs of the machine, everything that ran included; of one process: [ofProcess]
+	// seconds of all CPUs of the machine, including everything that ran; for one process: [ofProcess]
 	CPUPerUnit = "cpu_per_request"
-	TargetCPU  = "target_cpu_per_request" // seconds of the process that is diagnosed, and of nothing else
-	SoftirqPer = "softirq_per_request"    // of these, the ones in softirq
-	// processed by softnet on the machine: a packet counts once for each device that receives it
+	TargetCPU  = "target_cpu_per_request" // CPU seconds of the diagnosed process alone
+	SoftirqPer = "softirq_per_request"    // the part of CPUPerUnit that is in softirq
+	// packets processed by softnet on the machine: a packet counts once for each device that receives it
 	PacketsPer = "packets_per_request"
-	CPU        = "cpu"     // CPUs that this process used: its CPU seconds a second
-	Memory     = "memory"  // bytes of it that were resident, at most since its start
-	Stopped    = "stopped" // share of the time that CPU limits stopped its group, a sum over CPUs
-	Paused     = "paused"  // share of the time that the collector of its JVM stopped it
+	CPU        = "cpu"     // CPUs that the diagnosed process used: its CPU seconds a second
+	Memory     = "memory"  // its peak resident bytes since its start
+	Stopped    = "stopped" // share of the time that CPU limits throttled its group, summed over CPUs
+	Paused     = "paused"  // share of the time that its JVM's garbage collector stopped it
 )
 
-// ofProcess stands between [CPUPerUnit] and the name of the process that it is of: what a cure saves in one place is
-// lost in the noise of the machine's.
+// ofProcess stands between [CPUPerUnit] and the name of a process: what a fix saves in one process would be lost in
+// the noise of the machine's total.
 const ofProcess = " of "
 
 const (
 	unitsPerSec  = quantity.Unit("requests/s")
 	errorsPerSec = quantity.Unit("errors/s")
 	packetsEach  = quantity.Unit("packets")
-	// cpuTick is the unit of /proc/stat to user space on every architecture Go runs on, in seconds
+	// cpuTick is the unit of /proc/stat in user space, in seconds, on every architecture Go runs on
 	// (include/asm-generic/param.h).
 	cpuTick = 0.01
-	// summaryWait is what a load generator gets to print its summary: wrk takes a tenth of a second.
+	// summaryWait is how long a load generator may take to print its summary: wrk takes a tenth of a second.
 	summaryWait = 3 * time.Second
 )
 
-// metricUnits are all metrics, in the order of output.
+// metricUnits returns all metrics, in the order of output.
 func metricUnits() []struct {
 	Name string
 	Unit quantity.Unit
@@ -80,7 +80,7 @@ func metricUnits() []struct {
 	}
 }
 
-// metricNames are the metrics that a scenario with these processes can speak of, in the order of output.
+// metricNames returns the metrics that a scenario with these processes can have, in the order of output.
 func metricNames(processes []Process) []string {
 	var names []string
 	for _, m := range metricUnits() {
@@ -92,7 +92,7 @@ func metricNames(processes []Process) []string {
 	return names
 }
 
-// metricText is a measured number with its unit.
+// metricText returns a measured number with its unit.
 func metricText(name string, n float64) string {
 	whole, _, _ := strings.Cut(name, ofProcess)
 	for _, m := range metricUnits() {
@@ -108,10 +108,10 @@ type reading struct {
 	stats   lab.Stats
 	cpu     cpuTime
 	packets uint32  // processed by softnet since boot; it wraps around
-	peak    float64 // bytes of the diagnosed process that were resident at most; 0 when the whole machine is diagnosed
+	peak    float64 // peak resident bytes of the diagnosed process; 0 when the whole machine is diagnosed
 }
 
-// peakOf reads how much memory of a process was resident at most, in bytes. A process that has ended has none.
+// peakOf reads the peak resident memory of a process, in bytes. It returns an error for a process that has ended.
 func peakOf(pid int) (float64, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -131,14 +131,14 @@ func peakOf(pid int) (float64, error) {
 type cpuTime struct{ busy, softirq, idle float64 }
 
 const (
-	// settleWait is how long a phase waits for the machine to become idle, and idleEnough the share that counts as
-	// idle: a desktop or a monitoring agent uses less than the rest.
+	// settleWait is how long a phase waits for the machine to become idle. idleEnough is the idle share that is
+	// enough: a desktop or a monitoring agent uses less than the rest.
 	settleWait  = 10 * time.Second
 	settleProbe = 500 * time.Millisecond
 	idleEnough  = 0.8
 )
 
-// settle waits for the machine to be idle, for a while, and returns the busy share of its CPU time at the end.
+// settle waits a while for the machine to be idle, and returns the busy share of its CPU time at the end.
 func settle(ctx context.Context) (busy float64, err error) {
 	before, err := readCPU()
 	for deadline := time.Now().Add(settleWait); err == nil; {
@@ -158,8 +158,8 @@ func settle(ctx context.Context) (busy float64, err error) {
 	return 0, err
 }
 
-// readCPU reads the CPU time of all CPUs. Steal is no use of this machine's, and the time of guests is in that of
-// users.
+// readCPU reads the CPU time of all CPUs. Steal time is not used by this machine, and guest time is already part of
+// user time.
 func readCPU() (cpuTime, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -213,10 +213,10 @@ func readSoftnet() (sum uint32, err error) {
 	return sum, nil
 }
 
-// measures are by metric; what could not be measured is not in it.
+// measures maps metrics to values. A metric that could not be measured is missing.
 type measures map[string]float64
 
-// measure says what happened between two readings that are window seconds apart.
+// measure returns what happened between two readings that are window seconds apart.
 func measure(before, after reading, window float64) measures {
 	m := measures{}
 	elapsed := (after.stats.Elapsed - before.stats.Elapsed).Seconds()
@@ -249,9 +249,9 @@ func (m measures) perUnit(before, after reading, window float64) {
 	m[PacketsPer] = float64(after.packets-before.packets) / units
 }
 
-// ofTarget gives the CPU time of the process that was diagnosed, and divides it by the units of the same time, so that
-// what else the machine did has no part in it. There is none of the whole machine, which is CPUPerUnit. What ran and
-// was stopped by no limit was stopped for no time. A program that is no JVM has no pauses.
+// ofTarget adds the CPU time of the diagnosed process and divides it by the units of the same time, so that it
+// excludes what else the machine did. The whole machine has no such metric: that is CPUPerUnit. A process that ran
+// and was throttled by no limit was stopped for no time. A program that is not a JVM has no pauses.
 func (m measures) ofTarget(rec *recording.Recording) {
 	used := rateOf(rec.Counter(metric.ProcessCPU, "member", "target")) // CPUs
 	if used > 0 {
@@ -268,7 +268,7 @@ func (m measures) ofTarget(rec *recording.Recording) {
 	}
 }
 
-// ofProcesses gives the CPU time of each of the scenario's processes by unit of load.
+// ofProcesses adds the CPU time per unit of load of each of the scenario's processes.
 func (m measures) ofProcesses(rec *recording.Recording, pids map[string]int) {
 	for name, pid := range pids {
 		used := rateOf(rec.Counter(metric.ProcessCPU, "pid", strconv.Itoa(pid))) // CPUs
@@ -278,7 +278,7 @@ func (m measures) ofProcesses(rec *recording.Recording, pids map[string]int) {
 	}
 }
 
-// rateOf is how much the counters grow a second, together.
+// rateOf returns how much the counters together grow a second.
 func rateOf(series []recording.CounterSeries) float64 {
 	sum := 0.0
 	for _, s := range series {
@@ -289,7 +289,8 @@ func rateOf(series []recording.CounterSeries) float64 {
 	return sum
 }
 
-// summary ends an external program with SIGINT, on which load generators print their own measurements, and reads them.
+// summary ends an external program with SIGINT, which makes load generators print their own measurements, and reads
+// those.
 func (p *process) summary(ctx context.Context, m measures) error {
 	if p.Run.Throughput == "" && p.Run.P99 == "" {
 		return nil

@@ -47,7 +47,7 @@ func (r *Result) text(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-// remarks prints what did not hold, and what to think of when reading the rest.
+// remarks prints what did not hold, and what to consider when reading the rest.
 func (r *Result) remarks(b *strings.Builder) {
 	for i := range r.Phases {
 		p := &r.Phases[i]
@@ -66,7 +66,7 @@ func (r *Result) remarks(b *strings.Builder) {
 	}
 }
 
-// inGuest says where it ran, if not on this machine: its times are not this machine's then.
+// inGuest says where the scenario ran, if not on this machine: its times are then not those of this machine.
 func inGuest(guest string) string {
 	if guest == "" {
 		return ""
@@ -111,7 +111,7 @@ func (r *Result) verdicts(b *strings.Builder) {
 	})
 }
 
-// numbers prints each metric before and after every trial, and what arithmetic foretold.
+// numbers prints each metric before and after every trial, and the arithmetic prediction.
 func (r *Result) numbers(b *strings.Builder) {
 	measured := 0
 	for i := range r.Phases {
@@ -132,7 +132,7 @@ func (r *Result) numbers(b *strings.Builder) {
 	})
 }
 
-// metrics are all that there are, in the order of output: those of one process at the end.
+// metrics returns all metrics in the order of output, those of one process last.
 func (r *Result) metrics() []string {
 	of := map[string]bool{}
 	for i := range r.Phases {
@@ -147,8 +147,8 @@ func (r *Result) metrics() []string {
 	return append(metricNames(nil), slices.Sorted(maps.Keys(of))...)
 }
 
-// speaksOf reports whether the metric is worth a line for each phase. Of a story, which has many, it is when a rung
-// speaks of it; what the diagnosed process used is when anything is foretold of it.
+// speaksOf reports whether the metric is worth a line for each phase. A story has many phases: there, only metrics
+// that a rung names are. What the diagnosed process used is if anything is predicted for it.
 func (r *Result) speaksOf(metric string) bool {
 	if len(r.Steps) == 0 {
 		foretold := slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.foretoldText(metric) != "" })

@@ -13,14 +13,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// Machine is where a scenario ran, as far as its numbers depend on it.
+// Machine describes where a scenario ran, as far as the numbers depend on it.
 type Machine struct {
 	Version  string   `json:"perfdoctor,omitempty"`
 	Kernel   string   `json:"kernel,omitempty"`
 	CPUs     int      `json:"cpus_online,omitempty"`
 	CPUModel string   `json:"cpu_model,omitempty"`
 	Memory   float64  `json:"memory_bytes,omitempty"`
-	JVMs     []string `json:"jvms,omitempty"` // the exact versions of those that run the scenario's programs
+	JVMs     []string `json:"jvms,omitempty"` // the exact versions of the JVMs that run the scenario's programs
 }
 
 func machineOf(rec *recording.Recording, jvms []string) *Machine {
@@ -37,8 +37,8 @@ func machineOf(rec *recording.Recording, jvms []string) *Machine {
 	return m
 }
 
-// jvms are the exact versions of the scenario's JVMs, of which each has a file that says so (JEP 220). What cannot be
-// read is left out.
+// jvms returns the exact versions of the scenario's JVMs. Each JVM has a file with its version (JEP 220). What cannot
+// be read is left out.
 func (s *Scenario) jvms(workloads string) []string {
 	var all []string
 	for _, j := range s.java() {
@@ -89,13 +89,13 @@ func without(text string, private []string) string {
 	return text
 }
 
-// on says where the run was.
+// on says where the scenario ran.
 func (r *Result) on() string {
 	m := r.Machine
 	if m == nil {
 		return "on a machine of which nothing was recorded"
 	}
-	kernel, _, _ := strings.Cut(m.Kernel, "-") // behind it is whose build it is
+	kernel, _, _ := strings.Cut(m.Kernel, "-") // the part behind it says who built it
 	facts := []string{"on Linux " + kernel}
 	if m.CPUs > 0 {
 		facts = append(facts, fmt.Sprintf("%d CPUs (%s)", m.CPUs, m.CPUModel))
@@ -112,7 +112,7 @@ func (r *Result) on() string {
 	return strings.Join(facts, ", ") + inGuest(r.Guest)
 }
 
-// cell makes a text fit for a table's cell.
+// cell escapes text for a table cell.
 var cell = strings.NewReplacer("|", `\|`, "\n", " ")
 
 func (r *Result) pageTable(b *strings.Builder) {
@@ -155,7 +155,7 @@ func (r *Result) pagePhase(b *strings.Builder, i int) {
 	}
 }
 
-// pageStep tells which change led to a phase, and what it moved.
+// pageStep writes which change led to a phase, and what it moved.
 func (r *Result) pageStep(b *strings.Builder, p *Phase) {
 	i := slices.IndexFunc(r.Steps, func(st Step) bool { return st.After == p.Name })
 	if i < 0 {

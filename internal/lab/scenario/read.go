@@ -18,7 +18,7 @@ const FileName = "scenario.yaml"
 // readmeName is the story beside it.
 const readmeName = "README.md"
 
-// ErrInvalid is the kind of every error in a scenario's own files; its message begins with file and line.
+// ErrInvalid is the kind of every error in a scenario's own files. The message begins with file and line.
 var ErrInvalid = errors.New("invalid scenario")
 
 // invalid is an ErrInvalid that says only what is wrong.
@@ -27,7 +27,7 @@ type invalid struct{ error }
 func (e invalid) Is(target error) bool { return target == ErrInvalid }
 func (e invalid) Unwrap() error        { return e.error }
 
-// Names lists the scenarios in the directories of fsys, whether valid or not, with those on other JVMs.
+// Names lists the scenarios in the directories of fsys, valid or not, including their variants on other JVMs.
 func Names(fsys fs.FS) ([]string, error) {
 	dirs, err := directories(fsys)
 	if err != nil {
@@ -59,8 +59,8 @@ func directories(fsys fs.FS) ([]string, error) {
 	return found, err
 }
 
-// All reads the scenarios in the directories of fsys, in the order of their names, each followed by those that are the
-// same on other JVMs. checks are the names of the checks there are.
+// All reads the scenarios in the directories of fsys, in the order of their names, each followed by its variants on
+// other JVMs. checks are the names of all checks.
 func All(fsys fs.FS, checks []string) ([]*Scenario, error) {
 	dirs, err := directories(fsys)
 	if err != nil {
@@ -79,7 +79,7 @@ func All(fsys fs.FS, checks []string) ([]*Scenario, error) {
 	return all, errors.Join(errs...)
 }
 
-// Read reads the scenario of that name, strictly: all mistakes in its file are one error, which is [ErrInvalid].
+// Read reads the scenario of that name, strictly: it returns all mistakes in the file as one [ErrInvalid].
 func Read(fsys fs.FS, name string, checks []string) (*Scenario, error) {
 	dir := name
 	if _, err := fs.Stat(fsys, path.Join(dir, FileName)); err != nil {
@@ -97,7 +97,7 @@ func Read(fsys fs.FS, name string, checks []string) (*Scenario, error) {
 	return nil, invalid{fmt.Errorf("%s: there is no %s in its jdks", path.Join(dir, FileName), name)}
 }
 
-// readDir reads the scenario in the directory dir, and behind it the same on other JVMs.
+// readDir reads the scenario in the directory dir, followed by its variants on other JVMs.
 func readDir(fsys fs.FS, dir string, checks []string) ([]*Scenario, error) {
 	file := path.Join(dir, FileName)
 	data, err := fs.ReadFile(fsys, file)
@@ -131,7 +131,7 @@ func readDir(fsys fs.FS, dir string, checks []string) ([]*Scenario, error) {
 	return list, nil
 }
 
-// fromYAML decodes and validates what has the name.
+// fromYAML decodes and validates the scenario with the name.
 func fromYAML(v validator, name string) (*Scenario, error) {
 	d := &strictyaml.Decoder{File: v.file}
 	s := decode(d, v.root)
@@ -167,7 +167,7 @@ func decode(d *strictyaml.Decoder, root *yaml.Node) *Scenario {
 	return s
 }
 
-// only gives the mapping with the named keys alone.
+// only returns the mapping with just the named keys.
 func only(mapping *yaml.Node, keys []string) *yaml.Node {
 	out := *mapping
 	out.Content = nil

@@ -23,7 +23,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// PhaseSick is the name of the first phase, in which nothing is cured; of a healthy scenario too.
+// PhaseSick is the name of the first phase, in which nothing is fixed. A healthy scenario has it too.
 const PhaseSick = "as-is"
 
 // The kinds of phase.
@@ -32,10 +32,10 @@ const (
 	KindCure    = "cure"
 	KindPlacebo = "placebo"
 	KindRung    = "rung"    // a story's state with a fault
-	KindHealthy = "healthy" // its state without any
+	KindHealthy = "healthy" // a story's state without any fault
 )
 
-// Status is what a run came to.
+// Status is the outcome of a run.
 type Status string
 
 // The statuses.
@@ -46,7 +46,7 @@ const (
 	Skipped Status = "skipped" // the machine lacks something
 )
 
-// Options are what a run needs from outside.
+// Options holds what a run needs from outside.
 type Options struct {
 	// Diagnose observes the process pid, or the whole machine when pid is 0, as `perfdoctor diagnose` does.
 	Diagnose func(ctx context.Context, pid int, duration, interval time.Duration, deep bool) (*recording.Recording,
@@ -56,17 +56,17 @@ type Options struct {
 	Checks []*check.Check
 	Causes check.Causes
 	Keep   string                           // directory for the recordings; empty: none
-	Only   []string                         // cures and placebos to run after the first phase; nil: all
+	Only   []string                         // fixes and placebos to run after the first phase; nil: all
 	Climb  Climb                            // the way through a story
 	Say    func(format string, args ...any) // progress
-	// Words gives what the report says of the verdict, for whoever reads the result; nil: nothing is noted.
+	// Words returns what the report says about the verdict, for readers of the result. nil: nothing is noted.
 	Words func(*recording.Recording, *check.Result) string
-	// Compare says what got worse from one recording to another, given the requests of each a second, as `perfdoctor
-	// compare` does, and how a reader is told. It is needed for a story with a regression.
+	// Compare returns what got worse from one recording to another, as `perfdoctor compare` does, and the text for a
+	// reader. requests are the requests a second of each recording. A story with a regression needs it.
 	Compare func(before, after *recording.Recording, requests [2]float64) (worse []string, words string)
-	// Promised says what the doctor foretold of the fault before, and what came of it. nil: it is not asked.
+	// Promised returns what the doctor predicted about the fault before, and what came of it. nil: it is not asked.
 	Promised func(before, after *recording.Recording) []Promised
-	// Workloads is the directory that `make workloads` filled: the JVMs and Java programs.
+	// Workloads is the directory that `make workloads` filled with the JVMs and Java programs.
 	Workloads string
 }
 
@@ -80,15 +80,15 @@ type Result struct {
 	Reason   string    `json:"reason,omitempty"` // why broken or skipped
 	Phases   []Phase   `json:"phases"`
 	Gaps     []GapNote `json:"not_assessed,omitempty"`
-	// "kernel 6.12.94, tcg" of the virtual machine it ran in; empty: on this machine
+	// the virtual machine it ran in, such as "kernel 6.12.94, tcg"; empty: this machine
 	Guest   string   `json:"guest,omitempty"`
 	Machine *Machine `json:"machine,omitempty"`
-	// Of a story: the faults that were cured from the start, and what each change came to.
+	// For a story: the faults that were fixed from the start, and the result of each change.
 	LeftOut []string `json:"left_out,omitempty"`
 	Steps   []Step   `json:"steps,omitempty"`
 }
 
-// GapNote is a finding that should be there and cannot be yet.
+// GapNote is a finding that is wanted but not possible yet.
 type GapNote struct {
 	Finding string `json:"finding"`
 	Reason  string `json:"reason"`
@@ -109,27 +109,27 @@ type Phase struct {
 	Assertions []Assertion        `json:"assertions"`
 	// share of the machine's CPU time in use before the phase was built
 	BusyBefore float64 `json:"busy_before"`
-	// times it was measured before, while the hypervisor had the CPUs
+	// how many earlier measurements the hypervisor disturbed by taking the CPUs
 	Disturbed int          `json:"disturbed,omitempty"`
 	Foretold  []Prediction `json:"foretold,omitempty"`
 	Before    string       `json:"compared_with,omitempty"` // the phase that its numbers are compared with
-	Words     string       `json:"words,omitempty"`         // what the report says of the verdict
-	Compared  *Compared    `json:"compared,omitempty"`      // of the state after a regression's cure
-	Promised  []Promised   `json:"promised,omitempty"`      // of a cure: what the doctor foretold of it
+	Words     string       `json:"words,omitempty"`         // what the report says about the verdict
+	Compared  *Compared    `json:"compared,omitempty"`      // for the state after a regression's fix
+	Promised  []Promised   `json:"promised,omitempty"`      // for a fix: what the doctor predicted
 
 	Recording *recording.Recording `json:"-"`
 
 	stolen bool // the diagnosis accuses the hypervisor
 }
 
-// Compared is what a comparison said of a regression: from the state after its cure, which stands for the version
-// before, to the one with it.
+// Compared is what a comparison said about a regression. It compares the state after the fix, which stands for the
+// version before, with the state that has the regression.
 type Compared struct {
 	Worse []string `json:"worse"`
 	Words string   `json:"words,omitempty"`
 }
 
-// Assertion is one expectation and what came of it.
+// Assertion is one expectation and its outcome.
 type Assertion struct {
 	What string `json:"what"`
 	// verdict, severity, subject, evidence, required, forbidden, gone, still, moves, foretold, regression
@@ -138,19 +138,19 @@ type Assertion struct {
 	Got  string `json:"got,omitempty"`
 }
 
-// Prediction is what arithmetic foretold and what was measured. It is a value, or the bounds of a [Move].
+// Prediction is an arithmetic prediction and what was measured. It predicts a value, or the bounds of a [Move].
 type Prediction struct {
 	Metric   string   `json:"metric"`
 	Because  string   `json:"because"`
 	Foretold *float64 `json:"foretold,omitempty"`
 	Bounds   string   `json:"bounds,omitempty"` // "x 10 or more"
-	Measured *float64 `json:"measured"`         // null when it was not
+	Measured *float64 `json:"measured"`         // null when nothing was measured
 }
 
-// ErrLeft says that something of a phase could not be removed.
+// ErrLeft says that a part of a phase could not be removed.
 var ErrLeft = errors.New("something was left behind: run `perfdoctor scenario clean`")
 
-// Lacks says why the scenario cannot run on this machine, or nothing. workloads is that of [Options].
+// Lacks returns why the scenario cannot run on this machine, or "". workloads is the directory from [Options].
 func (s *Scenario) Lacks(workloads string) string {
 	switch inside := guest.Inside(); {
 	case s.VM.Mode == VMRequired && !inside:
@@ -180,8 +180,8 @@ func (s *Scenario) Lacks(workloads string) string {
 
 const notInGuest = "it does not run in a virtual machine: "
 
-// LacksInGuest says why the scenario cannot run in a guest (package vm), or nothing. What its kernel lacks is found
-// there.
+// LacksInGuest returns why the scenario cannot run in a guest (package vm), or "". The run in the guest finds out
+// what its kernel lacks.
 func (s *Scenario) LacksInGuest() string {
 	if s.VM.Mode == VMNever {
 		return notInGuest + s.VM.Reason
@@ -195,8 +195,8 @@ func (s *Scenario) LacksInGuest() string {
 	return ""
 }
 
-// PhaseNames are those of the scenario's phases on the way c, the first one first. The error says what is wrong with
-// the way.
+// PhaseNames returns the names of the scenario's phases on the way c, in order. The error says what is wrong with the
+// way.
 func (s *Scenario) PhaseNames(c Climb) ([]string, error) {
 	list, err := s.phases(Options{Climb: c})
 	return names(list), err
@@ -209,14 +209,14 @@ func names(list []phaseSpec) (names []string) {
 	return names
 }
 
-// Run runs the phases one after the other, each in hosts of its own. What goes wrong is in the result; the error is
-// only that of ctx, with [ErrLeft] when the interrupted phase could not be removed.
+// Run runs the phases one after the other, each in its own hosts. The result holds what goes wrong. The error is only
+// that of ctx, joined with [ErrLeft] when the interrupted phase could not be removed.
 func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
 	if lacks := s.Lacks(o.Workloads); lacks != "" {
 		return s.NotRun(Skipped, lacks), nil
 	}
 	list, err := s.phases(o)
-	if err == nil && o.Keep != "" { // before minutes are spent
+	if err == nil && o.Keep != "" { // check this before minutes are spent
 		err = s.MayKeep(o.Keep, names(list))
 	}
 	if err != nil {
@@ -244,8 +244,8 @@ func (s *Scenario) Run(ctx context.Context, o Options) (*Result, error) {
 	return res, nil
 }
 
-// next runs one more phase, with which later ones are compared or not. What goes wrong is in res; the error is that of
-// ctx.
+// next runs one more phase. compared says whether later phases are compared with it. What goes wrong is in res; the
+// error is that of ctx.
 func (s *Scenario) next(ctx context.Context, res *Result, spec phaseSpec, compared bool, o Options) error {
 	run := func() (*Phase, error) { return s.phase(ctx, spec, o, res.Phases) }
 	done, err := undisturbed(run, compared, func() {
@@ -275,7 +275,7 @@ func (s *Scenario) next(ctx context.Context, res *Result, spec phaseSpec, compar
 	return nil
 }
 
-// NotRun is the result of a scenario of which no phase was run, for a reason.
+// NotRun returns the result of a scenario that ran no phase, with the reason.
 func (s *Scenario) NotRun(status Status, reason string) *Result {
 	res := &Result{
 		Scenario: s.Name, Title: s.Title, Started: time.Now().UTC().Truncate(time.Second), Status: status,
@@ -298,7 +298,7 @@ func (p *Phase) held() bool {
 	return !slices.ContainsFunc(p.Assertions, func(a Assertion) bool { return !a.Held })
 }
 
-// said is a phase's verdict in a line.
+// said returns a phase's verdict in one line.
 func (p *Phase) said() string {
 	line := "the verdict is " + p.Verdict
 	if p.Arithmetic != "" {
@@ -314,22 +314,22 @@ func (p *Phase) said() string {
 type phaseSpec struct {
 	name, kind, title string
 	site              *Site
-	expect            *Expect // of the diagnosis; nil: see trial
-	trial             *Trial  // what a cure or placebo makes go or leaves; nil: see expect
+	expect            *Expect // for the diagnosis; nil: see trial
+	trial             *Trial  // what a fix or placebo removes or leaves; nil: see expect
 	foretold          []Foretold
-	from              int // index of the phase that moves are from
+	from              int // index of the phase that moves start from
 	moves             []Move
 
-	// Of a story.
-	cured []string // the faults that are
-	rung  *Rung    // whose change led here; nil: the first state
-	loose bool     // moves are reported, not asserted: another fault than this was the first
+	// For a story.
+	cured []string // the faults that are fixed
+	rung  *Rung    // its change led here; nil: the first state
+	loose bool     // moves are reported, not asserted: another fault was the first
 }
 
-// cures tells whether what the doctor foretold of the phase before can be held against this one.
+// cures reports whether this phase can test what the doctor predicted in the phase before.
 func (p *phaseSpec) cures() bool { return p.kind == KindCure || p.rung != nil && !p.rung.Placebo }
 
-// phases gives what is to be run.
+// phases returns the phases to run.
 func (s *Scenario) phases(o Options) ([]phaseSpec, error) {
 	if s.Story() {
 		return s.climb(o.Climb)
@@ -354,25 +354,24 @@ func (s *Scenario) phases(o Options) ([]phaseSpec, error) {
 	return list, nil
 }
 
-// labName is the scenario's name as package lab wants it: at most 32 of a-z, 0-9 and _.
+// labName returns the scenario's name as package lab wants it: at most 32 characters of a-z, 0-9 and _.
 func labName(scenario string) string {
 	const longest = 32
 	name := strings.ReplaceAll(scenario, "-", "_")
 	return name[:min(len(name), longest)]
 }
 
-// The check which finds that the hypervisor gave the machine's CPUs to others, and how often a phase is measured when
-// it did: that neighbours are quiet is nothing that a scenario can make, and a second attempt in a minute usually finds
-// them so.
+// The check that finds that the hypervisor gave the machine's CPUs to others, and how often a phase is then measured.
+// A scenario cannot make its neighbours quiet, but a second attempt within a minute usually finds them quiet.
 const (
 	thief    = "cpu-steal"
 	attempts = 3
-	respite  = 20 * time.Second // neighbours that were busy came and went within half a minute to some minutes
+	respite  = 20 * time.Second // busy neighbours came and went within half a minute to some minutes
 )
 
-// undisturbed runs a phase, and runs it anew while the hypervisor takes the CPUs. That is a fault which is not the
-// scenario's: the diagnosis rightly names it, and neither verdict nor numbers are those of what was planted. A phase
-// that held all the same needs no second run, unless later ones are compared with its numbers.
+// undisturbed runs a phase, and runs it again while the hypervisor takes the CPUs. Stolen CPU time is not the
+// scenario's fault: the diagnosis rightly names it, and neither the verdict nor the numbers show the planted fault. A
+// phase that held all the same needs no second run, unless later phases are compared with its numbers.
 func undisturbed(run func() (*Phase, error), compared bool, again func()) (*Phase, error) {
 	for disturbed := 0; ; disturbed++ {
 		p, err := run()
@@ -401,7 +400,7 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 	}
 	j.result = check.Run(p.Recording, o.Checks, check.Options{Causes: o.Causes})
 	j.describe()
-	p.stolen = j.found(thief) // it disturbs the numbers of a load, even where the target wants little
+	p.stolen = j.found(thief) // it disturbs the numbers of a load even if the target wants little CPU
 	if o.Words != nil {
 		p.Words = o.Words(p.Recording, j.result)
 	}
@@ -413,7 +412,7 @@ func (s *Scenario) phase(ctx context.Context, spec phaseSpec, o Options, before 
 	return p, nil
 }
 
-// inLab builds the site in a lab of that name, lets watch look at it, and removes everything it made. It gives the
+// inLab builds the site in a lab of that name, calls watch with it, and removes everything it made. It returns the
 // share of the machine's CPU time that was in use before.
 func (s *Site) inLab(ctx context.Context, name, workloads string, watch func(*built) error) (busy float64, err error) {
 	if busy, err = settle(ctx); err != nil {
@@ -440,7 +439,7 @@ func (s *Site) inLab(ctx context.Context, name, workloads string, watch func(*bu
 	return busy, watch(b)
 }
 
-// pids replaces ${pid NAME} in expectations.
+// pids returns a replacer for ${pid NAME} in expectations.
 func (b *built) pids() *strings.Replacer {
 	var pairs []string
 	for name, pid := range b.pidsByName() {
@@ -458,7 +457,7 @@ func (b *built) pidsByName() map[string]int {
 }
 
 const (
-	// defaultDuration is longer than the 5 s below which checks lower their confidence.
+	// defaultDuration is longer than 5 s: in shorter windows, checks lower their confidence.
 	defaultDuration = 6 * time.Second
 	defaultInterval = time.Second
 )
@@ -477,14 +476,14 @@ func (d *Diagnose) interval() time.Duration {
 	return d.Interval
 }
 
-// warmUp waits until the site is to be looked at, and gives the process that is diagnosed, 0 for the machine, and the
-// load that counts.
+// warmUp waits until the site can be observed. It returns the process to diagnose, 0 for the machine, and the load
+// that counts.
 func (b *built) warmUp(ctx context.Context) (pid int, load *process, err error) {
 	d := &b.site.Diagnose
 	if err := clock.Sleep(ctx, d.Warmup); err != nil {
 		return 0, nil, err
 	}
-	if err := b.alive(); err != nil { // with its last words, which a diagnosis would not have
+	if err := b.alive(); err != nil { // the error has its last words, which a diagnosis would not have
 		return 0, nil, err
 	}
 	if d.Target != TargetHost {
@@ -543,8 +542,8 @@ func (b *built) observe(ctx context.Context, p *Phase, o Options) error {
 	return b.alive()
 }
 
-// pings measures the round trips from the vantages while the diagnosis lasts. Add waits for them, and adds them to
-// that; end ends those that still run, for a phase that has failed.
+// pings measures the round trips from the vantages during the diagnosis. add waits for them and adds them to the
+// recording. end stops those that still run, for a phase that has failed.
 func (b *built) pings(ctx context.Context, o Options) (add func(*recording.Recording) (*recording.Recording, error),
 	end func(),
 ) {
@@ -583,10 +582,10 @@ func (b *built) pings(ctx context.Context, o Options) (add func(*recording.Recor
 	}
 }
 
-// pingInterval gives thirty round trips in the usual six seconds.
+// pingInterval makes thirty round trips in the usual six seconds.
 const pingInterval = 200 * time.Millisecond
 
-// alive finds processes that ended when they should not have: a dead load would look like a cure.
+// alive returns an error for processes that ended too early: a dead load would look like a fix.
 func (b *built) alive() error {
 	for i := range b.site.Processes {
 		p := b.processes[b.site.Processes[i].Name]
@@ -612,18 +611,18 @@ func (p *Process) finite() bool {
 	return false
 }
 
-// Forget gives up the recordings of a run's phases. Those of many runs would fill the memory that perfdoctor may have,
-// and its garbage collector take the CPU time that the next run measures.
+// Forget drops the recordings of a run's phases. The recordings of many runs would fill perfdoctor's memory limit,
+// and its garbage collector would take CPU time from the next measurement.
 func (r *Result) Forget() {
 	for i := range r.Phases {
 		r.Phases[i].Recording = nil
 	}
 }
 
-// RecordingName is the file that a phase's recording is kept in.
+// RecordingName returns the name of the file for a phase's recording.
 func RecordingName(scenario, phase string) string { return scenario + "-" + phase + ".zip" }
 
-// MayKeep reports the recording of an earlier run that is in the way, as none is overwritten.
+// MayKeep returns an error if a recording of an earlier run is in the way: none is overwritten.
 func (s *Scenario) MayKeep(dir string, phases []string) error {
 	for _, phase := range phases {
 		at := filepath.Join(dir, RecordingName(s.Name, phase))

@@ -1,9 +1,9 @@
-// Package scenario builds a fault on purpose, has it diagnosed, cures it, and says whether the diagnosis and the cures
-// were right.
+// Package scenario builds a fault on purpose, has it diagnosed, fixes it, and says whether the diagnosis and the
+// fixes were right.
 //
 // A [Scenario] is data, read strictly from a YAML file (docs/scenarios.md). Each of its phases (the sick one, each
-// cure, each placebo) runs in hosts of its own, made anew by package lab: connections in TIME_WAIT that an earlier
-// phase left would falsify the next one.
+// fix, each placebo) runs in fresh hosts of package lab: connections in TIME_WAIT from an earlier phase would falsify
+// the next one.
 package scenario
 
 import (
@@ -19,27 +19,28 @@ type Bytes int64
 
 // A Scenario is a fault, or a healthy system, with what must and must not be said about it.
 type Scenario struct {
-	Name     string     `yaml:"name"`  // of its directory
+	Name     string     `yaml:"name"`  // the name of its directory
 	Title    string     `yaml:"title"` // one line
-	CI       bool       `yaml:"ci"`    // in the subset that continuous integration has time for
+	CI       bool       `yaml:"ci"`    // in the subset that CI has time for
 	VM       Guest      `yaml:"vm"`
 	Needs    Needs      `yaml:"needs"`
 	Site     Site       `yaml:",inline"`
 	Expect   Expect     `yaml:"expect"`
-	Foretold []Foretold `yaml:"foretold"` // of the sick phase
+	Foretold []Foretold `yaml:"foretold"` // for the sick phase
 	Cures    []Trial    `yaml:"cures"`
 	Placebos []Trial    `yaml:"placebos"`
-	Rungs    []Rung     `yaml:"rungs"` // of a story, in the order in which the doctor must name them
-	Left     *Expect    `yaml:"left"`  // of a story, what is found when all faults are fixed; missing: nothing
-	JDKs     []OnJDK    `yaml:"jdks"`  // the same on other JVMs, each a scenario of its own: NAME-jdk25
+	Rungs    []Rung     `yaml:"rungs"` // for a story: in the order in which the doctor must name them
+	Left     *Expect    `yaml:"left"`  // for a story: what is found when all faults are fixed; missing: nothing
+	JDKs     []OnJDK    `yaml:"jdks"`  // the same on other JVMs; each is a separate scenario: NAME-jdk25
 
 	// Dir is the directory it was read from: its name, without -jdk25.
 	Dir string
-	// Readme is the README.md beside the scenario: the story, the truth, the cure, what a doctor must and must not say.
+	// Readme is the README.md beside the scenario: the story, the truth, the fix, what a doctor must and must not
+	// say.
 	Readme string
 
 	site   *yaml.Node // what Site was read from
-	states []*Site    // of a story, those that were looked at when it was read
+	states []*Site    // for a story: the states that were checked when it was read
 }
 
 // Guest says whether the scenario runs in a virtual machine.
@@ -55,7 +56,7 @@ const (
 	VMRequired = "required"
 )
 
-// Needs are what the machine must have, beside root.
+// Needs lists what the machine must have besides root.
 type Needs struct {
 	Tools []string `yaml:"tools"` // commands in PATH
 	CPUs  int      `yaml:"cpus"`  // online CPUs, at least
@@ -63,21 +64,21 @@ type Needs struct {
 	Sysctls []string `yaml:"sysctls"`
 }
 
-// Site is everything that is built and run, and all that a cure may change.
+// Site is everything that is built and run, and everything that a fix may change.
 type Site struct {
-	// Sysctls are keys of the whole machine, which only a guest's may be set; those of a namespace are a Host's.
+	// Sysctls are keys of the whole machine. They may be set only in a guest. Per-namespace keys belong to a Host.
 	Sysctls   map[string]string `yaml:"sysctls"`
 	Hosts     []Host            `yaml:"hosts"`
 	Links     []Link            `yaml:"links"`
 	Bridges   []Bridge          `yaml:"bridges"`
 	Cgroups   []Cgroup          `yaml:"cgroups"`
 	Processes []Process         `yaml:"processes"` // started in this order
-	// the process whose throughput, latency and errors are those of the scenario
+	// the process that provides the scenario's throughput, latency and errors
 	Measure  string   `yaml:"measure"`
 	Diagnose Diagnose `yaml:"diagnose"`
 }
 
-// Host is a network namespace of its own.
+// Host is a separate network namespace.
 type Host struct {
 	Name       string            `yaml:",key"`
 	Sysctls    map[string]string `yaml:"sysctls"` // net.* keys that are per namespace
@@ -102,9 +103,9 @@ type DropSYN struct {
 type Link struct {
 	Name string `yaml:",key"`
 	Ends []End  `yaml:"ends"` // two
-	// by host: the hexadecimal mask of the CPUs that process what the host receives here
+	// by host: the hexadecimal mask of the CPUs that process packets the host receives on this link
 	RPS map[string]string `yaml:"rps"`
-	// Delay is how long a packet is on the way, in either direction. A link with one is a pair of TUN devices.
+	// Delay is how long a packet is on the way, in either direction. A link with a delay is a pair of TUN devices.
 	Delay time.Duration `yaml:"delay"`
 }
 
@@ -137,14 +138,14 @@ type Process struct {
 	Cgroup string `yaml:"cgroup"`
 	// Affinity are the CPUs that its threads may run on, as kubelet's static CPU manager gives them; none: all.
 	Affinity []int `yaml:"affinity"`
-	// Container puts it into one of its host's engine, under the name of the process.
+	// Container runs the process in a container of its host's engine, named after the process.
 	Container *Container    `yaml:"container"`
 	For       time.Duration `yaml:"for"` // it ends after this; 0: with the phase
 	Await     Await         `yaml:"await"`
 
 	Serve   *Serve   `yaml:"serve"`
 	Connect *Connect `yaml:"connect"`
-	// Answer and Load speak HTTP and TLS, and measure what a request waited from when it was due.
+	// Answer and Load speak HTTP and TLS, and measure a request's latency from when it was due.
 	Answer    *load.ServerPlan `yaml:"answer"`
 	Load      *load.Plan       `yaml:"load"`
 	Spin      *Spin            `yaml:"spin"`
@@ -156,18 +157,18 @@ type Process struct {
 	Java      *Java            `yaml:"java"`
 }
 
-// Container is one of a host's engine, with this program as its image.
+// Container is a container of the host's engine, with this program as its image.
 type Container struct {
 	CPUs    float64  `yaml:"cpus"`    // --cpus; 0: no quota
 	Memory  Bytes    `yaml:"memory"`  // --memory; 0: no limit
 	Network string   `yaml:"network"` // bridge, also when empty, or host
-	Publish []uint16 `yaml:"publish"` // ports of the host that lead to the same ones of the container
+	Publish []uint16 `yaml:"publish"` // host ports that lead to the same ports of the container
 }
 
 // The networks of a [Container].
 const (
 	NetworkBridge = "bridge" // the engine's own: docker0
-	NetworkHost   = "host"   // that of the engine's host
+	NetworkHost   = "host"   // the network of the engine's host
 )
 
 // Await is what the process must reach before the next one is started.
@@ -191,7 +192,7 @@ type Serve struct {
 	Delay       time.Duration `yaml:"delay"` // before each answer
 }
 
-// Connect is a client of such a server. A unit is a connection with its requests, or a request with KeepAlive.
+// Connect is a client of a Serve server. A unit is a connection with its requests or, with KeepAlive, a request.
 type Connect struct {
 	To          string        `yaml:"to"` // ip:port
 	Count       int           `yaml:"count"`
@@ -201,7 +202,7 @@ type Connect struct {
 	Requests    int           `yaml:"requests"` // on each connection
 	KeepAlive   bool          `yaml:"keep_alive"`
 	CloseFirst  bool          `yaml:"close_first"`
-	HoldOpen    bool          `yaml:"hold_open"` // never close, also when the server has closed
+	HoldOpen    bool          `yaml:"hold_open"` // never close, even after the server has closed
 	BindIP      string        `yaml:"bind_ip"`
 	BindNoPort  bool          `yaml:"bind_no_port"` // IP_BIND_ADDRESS_NO_PORT
 }
@@ -213,12 +214,12 @@ type Spin struct {
 	Every   time.Duration `yaml:"every"`
 }
 
-// Pool is threads that wait for a server of Serve or for a lock that they share.
+// Pool runs threads that wait for a Serve server or for a lock that they share.
 type Pool struct {
 	Threads int           `yaml:"threads"`
 	To      string        `yaml:"to"`    // ip:port each thread asks over a connection of its own
-	Hold    time.Duration `yaml:"hold"`  // of the lock, asleep
-	Every   time.Duration `yaml:"every"` // from the start of a thread's turn to that of the next
+	Hold    time.Duration `yaml:"hold"`  // how long a thread sleeps while it holds the lock
+	Every   time.Duration `yaml:"every"` // from the start of a thread's turn to the start of its next
 }
 
 // OpenFiles opens files and keeps them.
@@ -236,15 +237,15 @@ type Flood struct {
 	Size    int    `yaml:"size"`
 }
 
-// Run is another program. In its arguments, files and environment, ${dir} stands for a directory of its own.
+// Run is another program. In its arguments, files and environment, ${dir} stands for its private directory.
 type Run struct {
 	Command []string `yaml:"command"`
 	Files   []File   `yaml:"files"`
 	// User runs it, and owns the directory: some servers refuse root. Empty: the user of perfdoctor.
 	User string            `yaml:"user"`
-	Env  map[string]string `yaml:"env"` // beside the environment of perfdoctor
-	// Throughput and P99 are regular expressions with one group, found in the standard output after SIGINT, for what
-	// the program itself measured: units a second, and a time with its unit.
+	Env  map[string]string `yaml:"env"` // added to the environment of perfdoctor
+	// Throughput and P99 are regular expressions with one group. They find what the program itself measured in its
+	// standard output after SIGINT: units a second, and a time with its unit.
 	Throughput string `yaml:"throughput"`
 	P99        string `yaml:"p99"`
 }
@@ -252,23 +253,22 @@ type Run struct {
 // Java is one of the programs of workloads/java, on one of the JVMs that `make workloads` provides.
 type Java struct {
 	JDK   string   `yaml:"jdk"`   // one of jdks
-	Flags []string `yaml:"flags"` // of the JVM; ${dir} stands for the process's directory
-	// HostCPUs are those of the host that the JVM is made to believe in: it reckons with them unless a limit of its
-	// cgroups says less. 0: the machine's.
+	Flags []string `yaml:"flags"` // JVM flags; ${dir} stands for the process's directory
+	// HostCPUs is the number of host CPUs that the JVM is made to see. It uses that number unless a limit of its
+	// cgroups is lower. 0: the machine's.
 	HostCPUs int `yaml:"host_cpus"`
-	// Properties become -DKEY=value. Other than in a list of flags, a change can set or remove one and leave the
-	// others.
+	// Properties become -DKEY=value. Unlike in a list of flags, a change can set or remove a single one.
 	Properties map[string]string `yaml:"properties"`
-	// sets of libraries that come before those of all programs in the class path
+	// sets of libraries that precede the common libraries in the class path
 	Path    []string `yaml:"path"`
 	Program string   `yaml:"program"` // the class with main
 	Args    []string `yaml:"args"`
 }
 
-// OnJDK is a scenario once more, with all its Java programs on another JVM than the one they name.
+// OnJDK is the same scenario with all its Java programs on another JVM than the one they name.
 type OnJDK struct {
 	JDK    string     `yaml:",key"`
-	Change *yaml.Node `yaml:",value"` // laid over the scenario's fields, where that JVM differs; may be empty
+	Change *yaml.Node `yaml:",value"` // laid over the scenario's fields where that JVM differs; may be empty
 }
 
 // File is a file to write before the program starts.
@@ -277,54 +277,55 @@ type File struct {
 	Text string `yaml:",value"`
 }
 
-// Diagnose is what the doctor is asked.
+// Diagnose says what the doctor is asked to diagnose.
 type Diagnose struct {
 	Target   string        `yaml:"target"`   // a process, or "host" for the whole machine
 	Warmup   time.Duration `yaml:"warmup"`   // from the start of the last process
 	Duration time.Duration `yaml:"duration"` // 0: 6s
 	Interval time.Duration `yaml:"interval"` // 0: 1s
-	Deep     bool          `yaml:"deep"`     // with the probes that cost more, as --deep
-	// Ping is a destination, ip:port, whose round trip is measured meanwhile from the hosts of processes: here,
+	Deep     bool          `yaml:"deep"`     // with the more expensive probes, as with --deep
+	// Ping is a destination, ip:port. Its round trip is measured meanwhile from the hosts of processes: here,
 	// neighbour, outside.
 	Ping     string            `yaml:"ping"`
-	Vantages map[string]string `yaml:"vantages"` // process by name of the vantage
+	Vantages map[string]string `yaml:"vantages"` // process by vantage name
 }
 
 // TargetHost is the [Diagnose] target that is the whole machine.
 const TargetHost = "host"
 
-// The verdicts that are no check.
+// The verdicts that are not the name of a check.
 const (
 	VerdictNone = "none" // nothing at warning or above
-	// VerdictRegression is what a step of a story's table has for what a comparison said, and no file can ask for.
+	// VerdictRegression is the verdict that a step of a story's table has when a comparison found a regression. No
+	// file can ask for it.
 	VerdictRegression = "regression"
-	VerdictOpen       = "open" // not asserted: the check that would say it is not there yet, see Expect.NotAssessed
+	VerdictOpen       = "open" // not asserted: the check for it does not exist yet, see Expect.NotAssessed
 )
 
-// Expect is what the diagnosis of the sick phase must come to.
+// Expect says what the diagnosis of the sick phase must find.
 type Expect struct {
 	Verdict     string   `yaml:"verdict"`      // a check, none or open
-	Or          []string `yaml:"or"`           // checks that may give the verdict, too: the machine's speed decides
+	Or          []string `yaml:"or"`           // checks that may also be the verdict: the machine's speed decides
 	Severity    string   `yaml:"severity"`     // of the verdict; empty: any
-	Subject     string   `yaml:"subject"`      // is in the verdict's subject; ${pid NAME} is a process
-	Evidence    []string `yaml:"evidence"`     // each is in what the verdict says
-	Required    []string `yaml:"required"`     // checks that must find something, beside the verdict
-	Forbidden   []string `yaml:"forbidden"`    // checks that must not, at warning or above and not as a consequence
+	Subject     string   `yaml:"subject"`      // a part of the verdict's subject; ${pid NAME} is a process
+	Evidence    []string `yaml:"evidence"`     // each is a part of the verdict's text
+	Required    []string `yaml:"required"`     // checks that must find something besides the verdict
+	Forbidden   []string `yaml:"forbidden"`    // checks that must not, at warning or above, except as a consequence
 	NotAssessed []Gap    `yaml:"not_assessed"` // what cannot be found yet
 }
 
-// Gap is a finding that should be there and cannot be yet.
+// Gap is a finding that is wanted but not possible yet.
 type Gap struct {
 	Name   string `yaml:",key"`
 	Reason string `yaml:",value"`
 }
 
-// Trial is a cure or placebo: the same scenario with a change.
+// Trial is a fix or a placebo: the same scenario with a change.
 type Trial struct {
 	Name   string     `yaml:",key"`
 	Title  string     `yaml:"title"`
 	Change *yaml.Node `yaml:"change"` // laid over the fields of Site
-	// checks that find nothing at warning or above any more; a cure's default is the verdict
+	// checks that no longer find anything at warning or above; a fix's default is the verdict
 	Gone     []string   `yaml:"gone"`
 	Still    []string   `yaml:"still"`    // checks that still find something; a placebo's default is the verdict
 	Verdict  string     `yaml:"verdict"`  // a check or none; empty: not asserted
@@ -335,7 +336,7 @@ type Trial struct {
 	merged *yaml.Node // what Site was read from
 }
 
-// Move is how far a metric moves from the sick phase. At least one bound is set.
+// Move bounds how far a metric moves from the sick phase. At least one bound is set.
 type Move struct {
 	Metric        string   `yaml:"metric"`
 	FactorAtLeast *float64 `yaml:"factor_at_least"` // after / before
@@ -345,11 +346,11 @@ type Move struct {
 	Because       string   `yaml:"because"` // the arithmetic or the reason; a placebo's may be missing
 }
 
-// Foretold is what arithmetic says a metric will be; it is printed beside what was measured.
+// Foretold is the arithmetic prediction of a metric. It is printed beside the measurement.
 type Foretold struct {
 	Metric  string  `yaml:"metric"`
 	Value   float64 `yaml:"value"`
 	Because string  `yaml:"because"` // "1000 ports / 60 s"
-	// asserted when given: the share by which the measurement may differ, 0.2 for 20 %
+	// the share by which the measurement may differ, 0.2 for 20 %; asserted only when set
 	Within *float64 `yaml:"within"`
 }

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Step is a line of a story's table: what was said, what was changed upon it, and what that moved.
+// Step is a line of a story's table: what was said, what was changed in response, and what that moved.
 type Step struct {
-	Rung    string `json:"rung"` // whose change it is
+	Rung    string `json:"rung"` // the rung that makes the change
 	Placebo bool   `json:"placebo,omitempty"`
-	// the first fault left before the change, which the verdict must be about
+	// the first fault left before the change: the verdict must be about it
 	First string `json:"first_left,omitempty"`
-	// Verdict and what belongs to it are of the phase before the change; of a placebo, of the phase with it.
+	// Verdict and its details are from the phase before the change. For a placebo, they are from the phase with it.
 	Verdict    string  `json:"verdict"`
 	Subject    string  `json:"subject,omitempty"`
 	Severity   string  `json:"severity,omitempty"`
@@ -24,7 +24,7 @@ type Step struct {
 	Before     string  `json:"before"` // phase
 	After      string  `json:"after"`  // phase
 	Moved      []Moved `json:"moved"`
-	Asserted   bool    `json:"asserted"` // what moved was foretold; not so of a fault that was cured out of turn
+	Asserted   bool    `json:"asserted"` // the moves were predicted; false for a fault that was fixed out of turn
 	Held       bool    `json:"held"`     // every expectation of verdict and moves
 }
 
@@ -33,10 +33,10 @@ type Moved struct {
 	Metric string  `json:"metric"`
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
-	Factor float64 `json:"factor,omitempty"` // after / before; 0 when there was nothing before
+	Factor float64 `json:"factor,omitempty"` // after / before; 0 when the value before was 0
 }
 
-// steps makes the table from the phases that were run, which are the first ones of list.
+// steps makes the table from the phases that were run, a prefix of list.
 func steps(list []phaseSpec, phases []Phase) []Step {
 	var out []Step
 	for i := 1; i < len(phases); i++ {
@@ -76,7 +76,7 @@ func stepOf(spec, from *phaseSpec, before, after *Phase) Step {
 	return st
 }
 
-// line is what of a comparison says what was planted, or else its first line.
+// line returns the line of a comparison that names what was planted, or else its first line.
 func (c *Compared) line(planted []string) string {
 	for _, part := range planted {
 		if i := slices.IndexFunc(c.Worse, func(w string) bool { return strings.Contains(w, part) }); i >= 0 {
@@ -86,8 +86,8 @@ func (c *Compared) line(planted []string) string {
 	return strings.Join(c.Worse[:min(1, len(c.Worse))], "")
 }
 
-// heldBut reports whether every assertion of another kind held; heldOnly, of this kind. What moved between two states
-// is asserted with the second, and belongs to the step from the first.
+// heldBut reports whether every assertion of another kind held; heldOnly, of this kind. The moves between two states
+// are asserted with the second state, but belong to the step from the first.
 func (p *Phase) heldBut(kind string) bool {
 	return !slices.ContainsFunc(p.Assertions, func(a Assertion) bool { return !a.Held && a.Kind != kind })
 }
@@ -132,7 +132,7 @@ func (st *Step) remark() string {
 	return ""
 }
 
-// whole is what all cures came to: from the first state to the last, each metric that a cure moved.
+// whole returns the effect of all fixes: each metric that a fix moved, from the first state to the last.
 func (r *Result) whole() []Moved {
 	last := &r.Phases[len(r.Phases)-1]
 	all := Step{}
@@ -159,7 +159,7 @@ func (r *Result) phase(name string) *Phase {
 	return &r.Phases[max(i, 0)]
 }
 
-// table gives the cells of a story's table, its head first.
+// table returns the cells of a story's table, its head first.
 func (r *Result) table() [][]string {
 	rows := [][]string{{"RUNG", "VERDICT", "FIX", "METRIC", "BEFORE", "AFTER", "FACTOR", "", "ARITHMETIC"}}
 	add := func(head []string, moved []Moved, remark, arithmetic string) {

@@ -12,25 +12,25 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/strictyaml"
 )
 
-// A story is a scenario with rungs: one system with several faults at once, of which the doctor names one after the
-// other. Its file describes the system with all faults. A state of it is the set of faults that are cured: what their
-// cures change is laid over the file, in the order of the file, whatever the order in which they were cured. The
-// verdict of a state is that of its first fault left.
+// A story is a scenario with rungs: one system with several faults at once, which the doctor names one after the
+// other. Its file describes the system with all faults. A state is the set of faults that are fixed. The changes of
+// their fixes are laid over the file, always in the order of the file, whatever the order in which the faults were
+// fixed. The verdict of a state is the verdict of its first fault left.
 
-// Rung is one fault of a story with its cure, or a placebo that is tried on the way.
+// Rung is one fault of a story with its fix, or a placebo that is tried on the way.
 type Rung struct {
 	Name  string `yaml:",key"`
 	Title string `yaml:"title"` // what is wrong
-	// Expect is of each state in which this is the first fault left.
+	// Expect applies to each state in which this is the first fault left.
 	Expect   Expect     `yaml:"expect"`
-	Diagnose *yaml.Node `yaml:"diagnose"` // laid over the story's in these states
+	Diagnose *yaml.Node `yaml:"diagnose"` // laid over the story's Diagnose in these states
 	Cure     Cure       `yaml:"cure"`
-	Moves    []Move     `yaml:"moves"` // from the state before the cure to the one after it
-	// Regression is of a fault that no diagnosis shows, since nothing is wrong but that it was better before: parts of
-	// what a comparison must say got worse, from the state after the cure, which stands for the version before, to this
-	// one. It has no Expect.
+	Moves    []Move     `yaml:"moves"` // from the state before the fix to the one after it
+	// Regression is set for a fault that no diagnosis shows: nothing is wrong except that it was better before. It
+	// lists parts of what a comparison must say got worse, from the state after the fix, which stands for the version
+	// before, to this state. Such a rung has no Expect.
 	Regression []string `yaml:"regression"`
-	// Placebo marks what is tried on a state, must leave its verdict, and is taken back.
+	// Placebo marks a change that is tried on a state, must not change the verdict, and is taken back.
 	Placebo bool `yaml:"placebo"`
 }
 
@@ -40,22 +40,22 @@ type Cure struct {
 	Change *yaml.Node `yaml:"change"` // laid over the fields of Site; no two rungs set the same one
 }
 
-// Climb is the way through a story's states. The zero value cures the faults in the order of the file.
+// Climb is the way through a story's states. The zero value fixes the faults in the order of the file.
 type Climb struct {
-	Order   []string // all faults, and placebos where they are to be tried
-	Seed    *uint64  // leaves out faults at random: they are cured from the start
-	Rung    string   // only the state in which this is the first fault left, and the one after its cure
-	Alone   bool     // with Rung: without the cure
+	Order   []string // all faults, with placebos where they are to be tried
+	Seed    *uint64  // leaves out faults at random: they are fixed from the start
+	Rung    string   // only the state in which this is the first fault left, and the one after its fix
+	Alone   bool     // with Rung: without the fix
 	Healthy bool     // only the state without any fault
 }
 
 // Story reports whether the scenario has rungs.
 func (s *Scenario) Story() bool { return len(s.Rungs) > 0 }
 
-// stateHealthy is in the name of a phase without any fault.
+// stateHealthy is part of the name of a phase without any fault.
 const stateHealthy = "healthy"
 
-// faults are the rungs that are no placebos, in the order of the file.
+// faults returns the rungs that are not placebos, in the order of the file.
 func (s *Scenario) faults() []*Rung {
 	var list []*Rung
 	for i := range s.Rungs {
@@ -66,7 +66,7 @@ func (s *Scenario) faults() []*Rung {
 	return list
 }
 
-// firstLeft is the first fault that is not cured, or nil.
+// firstLeft returns the first fault that is not fixed, or nil.
 func (s *Scenario) firstLeft(cured []string) *Rung {
 	for _, r := range s.faults() {
 		if !slices.Contains(cured, r.Name) {
@@ -76,10 +76,10 @@ func (s *Scenario) firstLeft(cured []string) *Rung {
 	return nil
 }
 
-// mostLeftOut is how many faults a seed leaves out; one at least is left.
+// mostLeftOut is how many faults a seed leaves out at most. At least one fault remains.
 const mostLeftOut = 2
 
-// leftOut are the faults that a seed leaves out, in the order of the file.
+// leftOut returns the faults that a seed leaves out, in the order of the file.
 func (s *Scenario) leftOut(seed *uint64) []string {
 	faults := s.faults()
 	if seed == nil {
@@ -94,7 +94,7 @@ func (s *Scenario) leftOut(seed *uint64) []string {
 	return names
 }
 
-// start gives the faults that are cured from the start, and the rungs in the order in which they are climbed.
+// start returns the faults that are fixed from the start, and the rungs in the order in which they are climbed.
 func (s *Scenario) start(c Climb) (cured []string, order []*Rung, err error) {
 	faults := s.faults()
 	switch {
@@ -115,7 +115,7 @@ func (s *Scenario) start(c Climb) (cured []string, order []*Rung, err error) {
 	return s.leftOut(c.Seed), order, nil
 }
 
-// startAt cures what comes before one rung.
+// startAt fixes what comes before one rung.
 func (s *Scenario) startAt(c Climb) (cured []string, order []*Rung, err error) {
 	for i := range s.Rungs {
 		r := &s.Rungs[i]
@@ -132,7 +132,7 @@ func (s *Scenario) startAt(c Climb) (cured []string, order []*Rung, err error) {
 	return nil, nil, s.unknownRung(c.Rung)
 }
 
-// ordered finds the rungs named: each fault once, and placebos as it pleases.
+// ordered returns the named rungs. Each fault must be named once; a placebo may be left out.
 func (s *Scenario) ordered(names []string) ([]*Rung, error) {
 	var order []*Rung
 	for i, name := range names {
@@ -161,7 +161,7 @@ func (s *Scenario) unknownRung(name string) error {
 	return fmt.Errorf("%s has no rung %q: there is %s", s.Name, name, strings.Join(s.RungNames(), ", "))
 }
 
-// RungNames are those of a story's rungs, in the order of the file.
+// RungNames returns the names of a story's rungs, in the order of the file.
 func (s *Scenario) RungNames() []string {
 	var names []string
 	for i := range s.Rungs {
@@ -170,7 +170,7 @@ func (s *Scenario) RungNames() []string {
 	return names
 }
 
-// climb gives the phases of the way c through the story: its states, and the placebos tried on them.
+// climb returns the phases of the way c through the story: its states, and the placebos tried on them.
 func (s *Scenario) climb(c Climb) ([]phaseSpec, error) {
 	cured, order, err := s.start(c)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *Scenario) climb(c Climb) ([]phaseSpec, error) {
 	return list, nil
 }
 
-// foretoldOf is what the file foretells, which it does of the state with all faults.
+// foretoldOf returns the predictions of the file. They are only for the state with all faults.
 func (s *Scenario) foretoldOf(cured []string) []Foretold {
 	if len(cured) > 0 {
 		return nil
@@ -215,7 +215,7 @@ func (s *Scenario) foretoldOf(cured []string) []Foretold {
 	return s.Foretold
 }
 
-// inState is the phase of a state, named by its first fault left.
+// inState returns the phase of a state, named after its first fault left.
 func (s *Scenario) inState(cured []string) phaseSpec {
 	first := s.firstLeft(cured)
 	if first == nil {
@@ -231,7 +231,7 @@ func (s *Scenario) inState(cured []string) phaseSpec {
 	return phaseSpec{name: first.Name, kind: KindRung, title: first.Title, expect: &e, cured: cured}
 }
 
-// left is what is expected where all faults are fixed.
+// left returns what is expected when all faults are fixed.
 func (s *Scenario) left() Expect {
 	if s.Left != nil {
 		return *s.Left
@@ -239,8 +239,8 @@ func (s *Scenario) left() Expect {
 	return Expect{Verdict: VerdictNone}
 }
 
-// trying is the phase of a placebo on a state. The verdict stays, unless the placebo moves the fault that it is tried
-// on, the next one in the file, to another place that it names.
+// trying returns the phase of a placebo on a state. The verdict stays, unless the placebo is tried on the next fault
+// in the file and moves it to another place, which the placebo names.
 func (s *Scenario) trying(r *Rung, cured []string) phaseSpec {
 	first := s.firstLeft(cured)
 	e := Expect{Verdict: VerdictNone}
@@ -255,7 +255,7 @@ func (s *Scenario) trying(r *Rung, cured []string) phaseSpec {
 	return phaseSpec{name: r.Name, kind: KindPlacebo, title: r.Cure.Title, expect: &e, cured: cured}
 }
 
-// faultAfter is the fault that follows a placebo in the file, or nil.
+// faultAfter returns the fault that follows a placebo in the file, or nil.
 func (s *Scenario) faultAfter(placebo *Rung) *Rung {
 	for i := range s.Rungs {
 		if r := &s.Rungs[i]; r == placebo {
@@ -267,7 +267,7 @@ func (s *Scenario) faultAfter(placebo *Rung) *Rung {
 	return nil
 }
 
-// tried is the placebo of the phase, or nil.
+// tried returns the placebo of the phase, or nil.
 func (p *phaseSpec) tried() *Rung {
 	if p.rung != nil && p.rung.Placebo {
 		return p.rung
@@ -275,7 +275,7 @@ func (p *phaseSpec) tried() *Rung {
 	return nil
 }
 
-// stateNode is the part of the file that is built in a state, with a placebo or nil.
+// stateNode returns the part of the file that is built in a state. placebo may be nil.
 func (s *Scenario) stateNode(cured []string, placebo *Rung) *yaml.Node {
 	node := s.site
 	for i := range s.Rungs {
@@ -290,7 +290,7 @@ func (s *Scenario) stateNode(cured []string, placebo *Rung) *yaml.Node {
 	return node
 }
 
-// build reads the site of a state, strictly: not every one was looked at when the file was read.
+// build reads the site of a state, strictly: not every state was checked when the file was read.
 func (s *Scenario) build(cured []string, placebo *Rung) (*Site, error) {
 	v := validator{file: s.Name, root: s.stateNode(cured, placebo), prefix: statePrefix(cured, placebo)}
 	site := v.state(s.VM.Mode)

@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// rungs reports what is wrong with a story beside what is wrong with any scenario.
+// rungs reports mistakes that only a story can have.
 func (v *validator) rungs(s *Scenario) {
 	if len(s.Cures)+len(s.Placebos) > 0 {
 		v.fail("rungs", "a scenario with rungs has no cures and placebos beside: a placebo is a rung with "+
@@ -35,7 +35,7 @@ func (v *validator) rungs(s *Scenario) {
 	if s.Left != nil {
 		v.left(*s.Left)
 	}
-	if len(v.errs) == whole { // what a change alone gets wrong would be said once more of each state
+	if len(v.errs) == whole { // a mistake in a change would be repeated for each state
 		v.independent(s.Rungs)
 		v.states(s)
 	}
@@ -105,10 +105,10 @@ func (v *validator) placebo(path string, r *Rung) {
 	}
 }
 
-// separator is in no key of the file: keys such as net.ipv4.tcp_tw_reuse have dots.
+// separator occurs in no key of the file: keys such as net.ipv4.tcp_tw_reuse have dots.
 const separator = "\x00"
 
-// independent reports changes that depend on the order in which they are made: two that set the same field.
+// independent reports changes that depend on their order: two changes that set the same field.
 func (v *validator) independent(rungs []Rung) {
 	type owner struct {
 		rung, path string
@@ -131,7 +131,7 @@ func (v *validator) independent(rungs []Rung) {
 	}
 }
 
-// leaves calls found with each field that a change sets; a path begins and ends with the separator.
+// leaves calls found for each field that a change sets. A path begins and ends with the separator.
 func leaves(n *yaml.Node, path string, found func(path string, at *yaml.Node)) {
 	if path == "" {
 		path = separator
@@ -145,8 +145,8 @@ func leaves(n *yaml.Node, path string, found func(path string, at *yaml.Node)) {
 	}
 }
 
-// states reports states that cannot be built: each change alone, and those of the way through the file. The others, of
-// which there are many, are looked at before a run that goes through them.
+// states reports states that cannot be built. It checks each change alone, and the states on the way through the
+// file. The many other states are checked before a run that passes through them.
 func (v *validator) states(s *Scenario) {
 	var way []string
 	for i := range s.Rungs {
@@ -163,7 +163,7 @@ func (v *validator) states(s *Scenario) {
 
 func (v *validator) oneState(s *Scenario, cured []string, placebo *Rung) {
 	if len(v.errs) > 0 {
-		return // the next state would say the same again
+		return // the next state would have the same mistakes
 	}
 	state := validator{
 		file: v.file, root: s.stateNode(cured, placebo), prefix: v.prefix + statePrefix(cured, placebo),
@@ -174,7 +174,7 @@ func (v *validator) oneState(s *Scenario, cured []string, placebo *Rung) {
 	s.states = append(s.states, site)
 }
 
-// left checks what is expected where all faults are fixed. Without a verdict it says what must be gone.
+// left checks what is expected when all faults are fixed. Without a verdict, e must say what must be gone.
 func (v *validator) left(e Expect) {
 	if e.Verdict == "" {
 		if e.Verdict = VerdictNone; len(e.Forbidden) == 0 {

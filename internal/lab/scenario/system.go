@@ -12,11 +12,12 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// examCPUs are those of a small machine: what is built elsewhere than in a scenario may name these in an affinity.
+// examCPUs is the number of CPUs of a small machine. A site that is built outside a scenario may name these in an
+// affinity.
 const examCPUs = 2
 
-// ReadSite reads what is built from a node of a file, with the changes laid over it one after the other, as strictly as
-// a scenario. name says in messages which part of the file it is.
+// ReadSite reads a site from a node of a file, as strictly as a scenario, with the changes laid over it one after the
+// other. Messages use name for that part of the file.
 func ReadSite(file, name string, system *yaml.Node, changes ...*yaml.Node) (*Site, error) {
 	for _, change := range changes {
 		system = merge(system, change)
@@ -39,20 +40,20 @@ func ReadSite(file, name string, system *yaml.Node, changes ...*yaml.Node) (*Sit
 
 // Running is a site while it runs.
 type Running struct {
-	PID  int            // of Diagnose.Target; 0: the machine
-	PIDs map[string]int // by the name of the process
-	Host *lab.Host      // the first of the file
+	PID  int            // the process that Diagnose.Target names; 0: the machine
+	PIDs map[string]int // by process name
+	Host *lab.Host      // the first one in the file
 }
 
-// Watched is what was measured while somebody looked at a site.
+// Watched is what was measured while a site was observed.
 type Watched struct {
-	Measured   map[string]float64 // by metric, less those that need a recording
-	BusyBefore float64            // share of the machine's CPU time in use before it was built
-	Seconds    float64            // for which it was looked at
+	Measured   map[string]float64 // by metric, without those that need a recording
+	BusyBefore float64            // share of the machine's CPU time in use before the site was built
+	Seconds    float64            // how long it was observed
 }
 
-// Watch builds the site in a lab of that name and starts its processes, calls during after the warm-up, measures the
-// load meanwhile, and removes everything.
+// Watch builds the site in a lab of that name, starts its processes and, after the warm-up, calls during and measures
+// the load meanwhile. Then it removes everything.
 func (s *Site) Watch(ctx context.Context, name string, during func(context.Context, Running) error) (*Watched, error) {
 	w := &Watched{}
 	var err error
@@ -91,7 +92,7 @@ func (b *built) running(pid int) Running {
 	return Running{PID: pid, PIDs: b.pidsByName(), Host: b.hosts[b.site.Hosts[0].Name]}
 }
 
-// Check says what the move is and whether it holds between two measurements.
+// Check describes the move and reports whether it holds between two measurements.
 func (m *Move) Check(before, after map[string]float64) (said string, holds bool) {
 	j := judge{phase: &Phase{Measured: after}}
 	j.move(m, &Phase{Measured: before})
@@ -102,5 +103,5 @@ func (m *Move) Check(before, after map[string]float64) (said string, holds bool)
 	return strings.Join(lines, "; "), j.phase.held()
 }
 
-// MetricText is a measured number with its unit.
+// MetricText returns a measured number with its unit.
 func MetricText(metric string, n float64) string { return metricText(metric, n) }

@@ -13,13 +13,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/spelling"
 )
 
-// validator finds what the decoder cannot: names that lead nowhere, and combinations that mean nothing.
+// validator finds mistakes that the decoder cannot: names that lead nowhere, and combinations that mean nothing.
 type validator struct {
 	file   string
-	root   *yaml.Node // what paths are looked up in: the file, or the site of a trial
+	root   *yaml.Node // where paths are looked up: the file, or the site of a trial
 	prefix string     // of paths in messages, when root is not the file
 	checks []string
-	// metrics are those that moves and foretold may name.
+	// metrics are the ones that moves and foretold may name.
 	metrics []string
 	errs    []error
 }
@@ -33,7 +33,7 @@ func (v *validator) failAt(n *yaml.Node, path, format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf("%s:%d: %s%s: %s", v.file, n.Line, v.prefix, path, fmt.Sprintf(format, args...)))
 }
 
-// find gives the node at the path, or the deepest one on the way to it.
+// find returns the node at the path, or the deepest one on the way to it.
 func find(n *yaml.Node, path string) *yaml.Node {
 	for key := range strings.SplitSeq(path, ".") {
 		i := -1
@@ -51,7 +51,7 @@ func find(n *yaml.Node, path string) *yaml.Node {
 	return n
 }
 
-// name reports a name at the path, or in the list or mapping there, that is not among those there are.
+// name reports an unknown name at the path, or in the list or mapping there. there are the known names.
 func (v *validator) name(path, what, name string, there []string) {
 	if slices.Contains(there, name) {
 		return
@@ -73,8 +73,8 @@ func (v *validator) name(path, what, name string, there []string) {
 	v.failAt(at, path, "there is no %s %q: there is %s", what, name, strings.Join(there, ", "))
 }
 
-// Names become parts of directories, control groups and device aliases: those of hosts and groups as package lab wants
-// them, those of scenarios, phases and processes as they are typed on a command line.
+// Names become parts of directories, control groups and device aliases. Hosts and groups have names as package lab
+// wants them; scenarios, phases and processes have names that are easy to type on a command line.
 var (
 	hostName  = regexp.MustCompile(`^[a-z0-9][a-z0-9_]{0,31}$`)
 	phaseName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
@@ -86,7 +86,8 @@ func (v *validator) pattern(path, name string, want *regexp.Regexp) {
 	}
 }
 
-// address reports what is no address: with a port where one listens or connects, with a prefix on an interface.
+// address reports text that is not an address: with a port for listening or connecting, with a prefix on an
+// interface.
 func (v *validator) address(path, text string) {
 	if _, err := netip.ParseAddrPort(text); err != nil {
 		v.fail(path, "%q is not an address with a port, such as 10.91.0.2:9000", text)
@@ -123,7 +124,7 @@ func (v *validator) scenario(s *Scenario, dir string) {
 		if s.Left != nil {
 			v.fail("left", "a story alone has it: give the scenario rungs, or say in cures what is left")
 		}
-		if len(s.Expect.Or) > 0 { // cures and placebos are judged by the one verdict
+		if len(s.Expect.Or) > 0 { // fixes and placebos are judged by the one verdict
 			v.fail("expect.or", "a rung of a story alone has it")
 		}
 	}
@@ -188,7 +189,7 @@ func (v *validator) known(path string, checks []string) {
 	}
 }
 
-// machine reports settings of the whole machine where that may be the user's.
+// machine reports settings of the whole machine in a scenario that may run on the user's machine.
 func (v *validator) machine(mode string, s *Site) {
 	if len(s.Sysctls) > 0 && mode != VMRequired {
 		v.fail("sysctls", "these are the whole machine's: they need vm: {mode: required}; those of a namespace are "+
@@ -220,7 +221,7 @@ func (v *validator) trial(path string, cure bool, t *Trial, s *Scenario) {
 	v.foretold(path+".foretold", t.Foretold)
 }
 
-// moves reports those without a bound, and those without a reason where there must be one.
+// moves reports moves without a bound, and moves without a required reason.
 func (v *validator) moves(path string, reasons bool, moves []Move) {
 	for i := range moves {
 		m := &moves[i]
@@ -372,7 +373,7 @@ func (v *validator) process(path string, p *Process) {
 	}
 }
 
-// container reports what a container cannot do, and one without an engine.
+// container reports what a container cannot do, and a container without an engine.
 func (v *validator) container(path string, p *Process, s *Site) {
 	c := p.Container
 	if c == nil {
@@ -399,7 +400,7 @@ func (v *validator) container(path string, p *Process, s *Site) {
 	}
 }
 
-// sites are those of all phases; of a story's, those that were looked at when it was read.
+// sites returns the sites of all phases; for a story, those that were checked when it was read.
 func (s *Scenario) sites() []*Site {
 	sites := append([]*Site{&s.Site}, s.states...)
 	for _, trials := range [][]Trial{s.Cures, s.Placebos} {
@@ -410,7 +411,7 @@ func (s *Scenario) sites() []*Site {
 	return sites
 }
 
-// engineTools reports the commands of an engine that the file does not say it needs.
+// engineTools reports the commands of an engine that are missing in the file's needs.
 func (v *validator) engineTools(s *Scenario) {
 	engine := slices.ContainsFunc(s.sites(), func(site *Site) bool {
 		return slices.ContainsFunc(site.Hosts, func(h Host) bool { return h.Engine != "" })
@@ -422,7 +423,7 @@ func (v *validator) engineTools(s *Scenario) {
 	}
 }
 
-// affinity reports CPUs that a machine with no more than the file needs has not.
+// affinity reports CPUs that a machine with just the CPUs in the file's needs does not have.
 func (v *validator) affinity(s *Scenario) {
 	cpus := max(1, s.Needs.CPUs)
 	for _, site := range s.sites() {
@@ -436,7 +437,7 @@ func (v *validator) affinity(s *Scenario) {
 	}
 }
 
-// plan reports what package load says of a plan.
+// plan reports what package load says about a plan.
 func (v *validator) plan(path string, err error) {
 	if err != nil {
 		v.fail(path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -462,14 +463,14 @@ func (v *validator) run(path string, p *Process) {
 	}
 }
 
-// otherAwait reports what only the lab's own modes can be waited for.
+// otherAwait reports conditions that only the lab's own modes can meet.
 func (v *validator) otherAwait(path string, p *Process) {
 	if p.Await.Connections+p.Await.Units+p.Await.Errors > 0 {
 		v.fail(path+".await", "another program counts no connections, units or errors: use listen or end")
 	}
 }
 
-// modes names what the process is set to do.
+// modes returns the names of the modes that are set.
 func (p *Process) modes() []string {
 	var out []string
 	for _, m := range []struct {
@@ -503,7 +504,7 @@ func (s *Site) hostNames() []string {
 	return names
 }
 
-// linkNames are those of links and bridges, which have devices.
+// linkNames returns the names of links and bridges, which have devices.
 func (s *Site) linkNames() []string {
 	var names []string
 	for _, l := range s.Links {

@@ -8,41 +8,41 @@ import (
 	"time"
 )
 
-// Confusion counts, over the runs of one scenario, what was and what was not said.
+// Confusion counts what was said and what was not, over the runs of one scenario.
 type Confusion struct {
 	Scenario       string   `json:"scenario"`
-	Runs           int      `json:"runs"`              // that came to an end
-	Broken         int      `json:"broken"`            // that did not
-	Skipped        string   `json:"skipped,omitempty"` // why it did not run at all
+	Runs           int      `json:"runs"`              // runs that came to an end
+	Broken         int      `json:"broken"`            // runs that did not
+	Skipped        string   `json:"skipped,omitempty"` // why the scenario did not run at all
 	Verdict        int      `json:"verdict_right"`     // runs with the right verdict
-	VerdictAsked   int      `json:"verdict_asked"`     // runs in which one was asked for
+	VerdictAsked   int      `json:"verdict_asked"`     // runs that expect a verdict
 	Required       int      `json:"required_found"`    // findings, the verdict among them
 	RequiredAsked  int      `json:"required_asked"`
 	Forbidden      int      `json:"forbidden_raised"` // findings that should not be there; for a healthy scenario, any
 	ForbiddenAsked int      `json:"forbidden_asked"`
-	Trials         int      `json:"trials_right"` // cures and placebos of which everything held
+	Trials         int      `json:"trials_right"` // fixes and placebos where everything held
 	TrialsAsked    int      `json:"trials_asked"`
 	Disagreements  []string `json:"disagreements,omitempty"` // what did not hold, in short
-	NotYetAssessed int      `json:"not_yet_assessed"`        // findings whose collector is still to come
-	// that began while the machine was busy with something else
+	NotYetAssessed int      `json:"not_yet_assessed"`        // findings whose collector does not exist yet
+	// phases that began while the machine was busy with something else
 	Noisy   int     `json:"noisy_phases"`
 	Seconds float64 `json:"seconds"`
 }
 
 // Verification is the confusion of all scenarios: the product's accuracy.
 type Verification struct {
-	Date      string      `json:"date"` // of its beginning, in UTC
+	Date      string      `json:"date"` // when it began, in UTC
 	Version   string      `json:"perfdoctor"`
 	Runs      int         `json:"runs"`
 	Guest     string      `json:"guest,omitempty"` // as in Result
-	Kept      bool        `json:"kept,omitempty"`  // nothing was run: promises are judged by recordings of earlier runs
+	Kept      bool        `json:"kept,omitempty"`  // nothing was run: promises are judged from earlier recordings
 	Scenarios []Confusion `json:"scenarios"`
 	Total     Confusion   `json:"total"`
-	// Calibration has what the doctor foretold of each cure, run by run.
+	// Calibration has what the doctor predicted for each fix, run by run.
 	Calibration Calibration `json:"promises,omitempty"`
 }
 
-// NewVerification begins one of runs runs.
+// NewVerification begins a verification with the given number of runs.
 func NewVerification(version string, runs int, now time.Time) *Verification {
 	return &Verification{
 		Date: now.UTC().Format(time.DateOnly), Version: version, Runs: runs, Scenarios: []Confusion{},
@@ -98,7 +98,7 @@ func (c *Confusion) phase(p *Phase) {
 		c.Trials += one(p.held())
 		return
 	}
-	// of the cure before a story's state
+	// the assertions belong to the fix before a story's state
 	if slices.ContainsFunc(p.Assertions, func(a Assertion) bool { return a.Kind == "moves" }) {
 		c.TrialsAsked++
 		c.Trials += one(p.heldOnly("moves"))
@@ -125,7 +125,7 @@ func (c *Confusion) phase(p *Phase) {
 	}
 }
 
-// found reports whether the check has a finding, the verdict or not.
+// found reports whether the check has a finding, be it the verdict or not.
 func (p *Phase) found(check string) bool {
 	for _, f := range p.Findings {
 		if strings.HasPrefix(f, check+" ") {

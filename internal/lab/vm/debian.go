@@ -14,11 +14,11 @@ import (
 	"strings"
 )
 
-// FetchKernel gives Debian's newest kernel of a release such as "6.1" or "6.12", for a GOARCH (amd64 or arm64), of
-// those in the package sources of this machine: Debian 12 has both. "5.10" comes from the same mirrors' Debian 11. It
-// is the cloud flavour, 30 MB to download, which has all that guests need. It is fetched once into the user's cache
-// (XDG_CACHE_HOME/perfdoctor/kernels, about 100 MB a kernel; delete a folder there to fetch anew), needs no root and
-// installs nothing. For others than Debian use [KernelAt].
+// FetchKernel returns Debian's newest kernel of a release such as "6.1" or "6.12", for a GOARCH (amd64 or arm64),
+// from the package sources of this machine: Debian 12 has both. "5.10" comes from Debian 11 on the same mirrors. The
+// kernel is the cloud flavour, a download of 30 MB, which has everything that guests need. It is fetched once into
+// the user's cache (XDG_CACHE_HOME/perfdoctor/kernels, about 100 MB a kernel; delete a folder there to fetch again).
+// FetchKernel needs no root and installs nothing. On other distributions use [KernelAt].
 func FetchKernel(ctx context.Context, release, arch string) (Kernel, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -49,7 +49,7 @@ func fetchKernel(ctx context.Context, cache, release, arch string) (Kernel, erro
 	if err := download(ctx, work, release, arch); err != nil {
 		return Kernel{}, fmt.Errorf("fetch Debian's kernel %s for %s: %w", release, arch, err)
 	}
-	// Whole or not at all; another process may have been faster, and its folder is as good.
+	// All or nothing. Another process may have been faster; its folder is just as good.
 	if err := os.Rename(filepath.Join(work, "root"), dir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return Kernel{}, err
 	}
@@ -64,8 +64,8 @@ func unpackedKernel(dir string) (Kernel, error) {
 	return KernelAt(images[0])
 }
 
-// download unpacks the package into work/root. Apt works on lists of its own, which knows nothing of what is installed
-// and serves an architecture that the host is not of.
+// download unpacks the package into work/root. Apt works on separate lists, which do not depend on installed packages
+// and can serve a foreign architecture.
 func download(ctx context.Context, work, release, arch string) error {
 	a := apt{dir: work}
 	if err := a.configure(arch); err != nil {
@@ -102,13 +102,14 @@ func download(ctx context.Context, work, release, arch string) error {
 	return foldUsr(filepath.Join(work, "root"))
 }
 
-// debianOf is the Debian whose kernel a release was, of those older than Debian 12: no later one carries such a kernel.
+// debianOf returns the Debian suite of a kernel release older than Debian 12's: no later Debian carries such a
+// kernel.
 func debianOf(release string) (suite string, ok bool) {
 	suite, ok = map[string]string{"5.10": "bullseye"}[release]
 	return suite, ok
 }
 
-// foldUsr moves /usr/lib/modules to where releases before Debian 13 have it.
+// foldUsr moves /usr/lib/modules to its place in releases before Debian 13.
 func foldUsr(root string) error {
 	err := os.Rename(filepath.Join(root, "usr", "lib", "modules"), filepath.Join(root, "lib", "modules"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,10 +118,10 @@ func foldUsr(root string) error {
 	return err
 }
 
-// apt runs apt's programs on folders of its own below dir.
+// apt runs apt's programs on private folders below dir.
 type apt struct{ dir string }
 
-// configure makes the folders. The package sources stay the machine's.
+// configure makes the folders. The package sources are still those of the machine.
 func (a apt) configure(arch string) error {
 	for _, dir := range []string{"state/lists/partial", "cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, dir), 0o700); err != nil {
@@ -141,11 +142,11 @@ Dir::Cache %q;
 	return os.WriteFile(filepath.Join(a.dir, "apt.conf"), []byte(config), 0o600)
 }
 
-// debianKeys is where package debian-archive-keyring, a part of every Debian, has the keys of its releases, past ones
-// too.
+// debianKeys has the keys of Debian's releases, including past ones. It belongs to package debian-archive-keyring, a
+// part of every Debian.
 const debianKeys = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// switchTo takes the lists of another Debian, on the mirrors that this machine has its own from. It needs those lists:
+// switchTo fetches the lists of another Debian from the mirrors of this machine. It needs this machine's lists first:
 // they say which of the sources are Debian's.
 func (a apt) switchTo(ctx context.Context, suite string) error {
 	targets, err := a.run(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)",
@@ -165,7 +166,7 @@ func (a apt) switchTo(ctx context.Context, suite string) error {
 	if err != nil {
 		return err
 	}
-	// The lists of a Debian that is not maintained any more have expired.
+	// The lists of a Debian that is no longer maintained have expired.
 	_, err = fmt.Fprintf(f, "Dir::Etc::sourcelist %q;\nDir::Etc::sourceparts \"-\";\nAcquire::Check-Valid-Until "+
 		"\"false\";\n", list)
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -175,14 +176,14 @@ func (a apt) switchTo(ctx context.Context, suite string) error {
 	return err
 }
 
-// sourcesOf turns lines of a mirror and a suite, such as bookworm-security, into a list of the same for another Debian.
+// sourcesOf turns lines with a mirror and a suite, such as bookworm-security, into a source list for another Debian.
 func sourcesOf(targets, suite string) (string, error) {
 	var list []string
 	for line := range strings.Lines(targets) {
 		mirror, own, ok := strings.Cut(strings.TrimSpace(line), " ")
 		_, part, _ := strings.Cut(own, "-")
 		if !ok || part != "" && part != "security" && part != "updates" {
-			continue // others, such as backports, need not be there
+			continue // others, such as backports, may not exist
 		}
 		source := fmt.Sprintf("deb [signed-by=%s] %s %s main\n", debianKeys, mirror, strings.TrimSuffix(suite+"-"+part,
 			"-"))
@@ -228,14 +229,14 @@ func newestKernel(lines, release, arch string) (name string, ok bool) {
 	return name, name != ""
 }
 
-// numbers are those of a version, in order: of 6.12.117+deb12 6, 12, 117, 12.
+// numbers returns the numbers in a version, in order: 6, 12, 117, 12 for 6.12.117+deb12.
 func numbers(version string) []int {
 	var out []int
 	for _, digits := range strings.FieldsFunc(version, func(r rune) bool { return r < '0' || r > '9' }) {
 		n, err := strconv.Atoi(digits)
 		out = append(out, n)
 		if err != nil {
-			return nil // a number beyond all versions: not one
+			return nil // a number too large for a version: not a version
 		}
 	}
 	return out

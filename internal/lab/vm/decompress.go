@@ -14,13 +14,13 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// maxUnpacked bounds what a kernel or module may unpack to: Debian's vmlinux has 53 MB in 6.1.
+// maxUnpacked bounds the unpacked size of a kernel or module: Debian's vmlinux has 53 MB in 6.1.
 const maxUnpacked = 1 << 30
 
-// errCompression is for a format that is not known here.
+// errCompression is the error for an unknown format.
 var errCompression = errors.New("not compressed with gzip, bzip2, xz, lz4 or zstd")
 
-// decompress unpacks one compressed stream, whose format it tells by its first bytes.
+// decompress unpacks one compressed stream. It detects the format by the first bytes.
 func decompress(data []byte) ([]byte, error) {
 	r, err := reader(data)
 	if err != nil {
@@ -65,6 +65,6 @@ func reader(data []byte) (io.Reader, error) {
 
 func begins(data []byte, magic string) bool { return bytes.HasPrefix(data, []byte(magic)) }
 
-// sized says that the kernel's build appends the unpacked size to this format (scripts/Makefile.lib, size_append): to
-// all but gzip, which has it in its own trailer.
+// sized reports whether the kernel's build appends the unpacked size to this format (scripts/Makefile.lib,
+// size_append). It does so for all formats except gzip, which has the size in its own trailer.
 func sized(data []byte) bool { return !slices.Equal(data[:min(2, len(data))], []byte("\x1f\x8b")) }

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// An image is a kernel as qemu is to load it.
+// An image is a kernel in the form that qemu loads.
 type image struct {
 	data []byte
 	arch string // as GOARCH
@@ -53,7 +53,7 @@ func at(data []byte, offset int, magic string) bool {
 	return len(data) >= offset && begins(data[offset:], magic)
 }
 
-// vmlinux takes an x86 kernel that has the entry point that qemu starts an ELF file at.
+// vmlinux accepts an x86 kernel that has the entry point where qemu starts an ELF file.
 func vmlinux(data []byte) (image, error) {
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
@@ -86,8 +86,9 @@ func hasPVH(f *elf.File) bool {
 	return false
 }
 
-// bzImage takes the vmlinux out, since the kernel's own unpacking is slow on an emulated CPU. Where it cannot be had,
-// for it is packed with lzo or with xz's filter for x86 code, or has no entry point for qemu, the bzImage is booted.
+// bzImage extracts the vmlinux, because the kernel's own unpacking is slow on an emulated CPU. It boots the bzImage
+// itself if it cannot use the vmlinux: the vmlinux may be packed with lzo or with xz's filter for x86 code, or have
+// no entry point for qemu.
 func bzImage(data []byte) image {
 	unpacked, err := payload(data)
 	if err == nil {
@@ -106,7 +107,7 @@ func payload(data []byte) ([]byte, error) {
 	}
 	setup := uint64(data[setupSectors])
 	if setup == 0 {
-		setup = 4 // what 0 means for historical reasons
+		setup = 4 // the meaning of 0 for historical reasons
 	}
 	begin := (setup+1)*sector + uint64(binary.LittleEndian.Uint32(data[payloadOffset:]))
 	end := begin + uint64(binary.LittleEndian.Uint32(data[payloadLength:]))
@@ -125,7 +126,7 @@ func payload(data []byte) ([]byte, error) {
 	return out, err
 }
 
-// zboot unpacks an EFI zboot file (drivers/firmware/efi/libstub/zboot-header.S), which qemu before 8.0 cannot.
+// zboot unpacks an EFI zboot file (drivers/firmware/efi/libstub/zboot-header.S), because qemu before 8.0 cannot.
 func zboot(data []byte) (image, error) {
 	const offsetField, sizeField, typeField, typeEnd = 8, 12, 24, 56
 	if len(data) < typeEnd {

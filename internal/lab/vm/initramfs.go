@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// An initramfs is the guest's root: files by absolute path, and the folders above them. It is written in the "newc"
+// An initramfs is the guest's root: files by absolute path, with their parent folders. It is written in the "newc"
 // cpio format (Documentation/driver-api/early-userspace/buffer-format.rst), uncompressed: the guest unpacks it with
 // its slow CPU.
 type initramfs struct{ files map[string]rootFile }
 
-// A rootFile is one entry; host, if set, is the file whose bytes it gets.
+// A rootFile is one entry. If host is set, the entry gets the bytes of that file.
 type rootFile struct {
 	mode  uint32 // as in stat(2): type and permissions
 	data  []byte
 	host  string
-	major uint32 // of a device
+	major uint32 // major number of a device
 	minor uint32
 }
 
@@ -54,7 +54,7 @@ func (r *initramfs) link(name, target string) {
 	r.files[path.Clean(name)] = rootFile{mode: typeLink | 0o777, data: []byte(target)}
 }
 
-// addHost takes a file of the host, or a folder with the files and links below it.
+// addHost adds a file of the host, or a folder with the files and links below it.
 func (r *initramfs) addHost(name, host string) error {
 	if !path.IsAbs(name) {
 		return fmt.Errorf("file %s for the guest: its path there, %q, is not absolute", host, name)
@@ -92,7 +92,7 @@ func (r *initramfs) addHost(name, host string) error {
 	})
 }
 
-// write writes the archive, the same bytes for the same content.
+// write writes the archive. The same content makes the same bytes.
 func (r *initramfs) write(w io.Writer) error {
 	out := &cpioWriter{w: w}
 	all := withFolders(r.files)
@@ -115,7 +115,7 @@ func (r *initramfs) write(w io.Writer) error {
 	return out.err
 }
 
-// withFolders adds the folders that files are in: the kernel does not make them.
+// withFolders adds the parent folders of the files, because the kernel does not make them.
 func withFolders(files map[string]rootFile) map[string]rootFile {
 	all := maps.Clone(files)
 	for name := range files {
@@ -146,7 +146,7 @@ func (c *cpioWriter) entry(name string, f rootFile) error {
 		1,                   // links
 		0,                   // time: none, so that the archive depends on its content only
 		uint32(len(f.data)), // size
-		0, 0,                // device the file is on
+		0, 0,                // device that the file is on
 		f.major, f.minor,
 		uint32(len(name) + 1),
 		0, // checksum: unused in this format

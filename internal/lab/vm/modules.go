@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// defaultModules are loaded where the kernel has them as modules: there is no modprobe in the guest that could do so on
-// demand. br_netfilter is not among them, since it changes how bridges behave.
+// defaultModules returns the modules to load if the kernel has them as modules: the guest has no modprobe that could
+// load them on demand. br_netfilter is not among them, because it changes how bridges behave.
 func defaultModules() []string {
 	return []string{
-		"inet_diag", "tcp_diag", "udp_diag", "unix_diag", // what perfdoctor asks about sockets
+		"inet_diag", "tcp_diag", "udp_diag", "unix_diag", // for perfdoctor's questions about sockets
 		"veth", "bridge", "dummy", // networks
 		"nf_conntrack", "nf_conntrack_netlink", "nf_nat", // NAT and its table
 		"nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_redir", "nft_chain_nat", "nft_limit", "nft_log",
@@ -28,7 +28,7 @@ func defaultModules() []string {
 	}
 }
 
-// A module is a file of a kernel's tree and what its .modinfo section says it depends on.
+// A module is a file of a kernel's tree, with the dependencies from its .modinfo section.
 type module struct {
 	name    string
 	data    []byte // unpacked
@@ -36,13 +36,13 @@ type module struct {
 }
 
 // A moduleTree is a folder such as /lib/modules/6.1.0-56-amd64. Dependencies are read from the modules themselves: a
-// package that was unpacked only has no modules.dep, which depmod makes at installation.
+// package that was only unpacked has no modules.dep, because depmod makes that file at installation.
 type moduleTree struct {
 	files   map[string]string // by name
 	builtin map[string]bool
 }
 
-// moduleName is the kernel's own name for a file: foo-bar.ko.xz is foo_bar.
+// moduleName returns the kernel's own name for a file: foo-bar.ko.xz is foo_bar.
 func moduleName(file string) (name string, ok bool) {
 	name, rest, ok := strings.Cut(filepath.Base(file), ".ko")
 	ok = ok && (rest == "" || rest[0] == '.')
@@ -77,8 +77,8 @@ func openModules(dir string) (moduleTree, error) {
 	return tree, nil
 }
 
-// resolve returns the modules in the order of loading. Of the wanted ones, those that are no modules of this kernel are
-// left out; the required ones are an error then.
+// resolve returns the modules in the order of loading. A wanted module that this kernel does not have is left out; a
+// missing required one is an error.
 func (t moduleTree) resolve(wanted, required []string) ([]module, error) {
 	r := resolver{tree: t, seen: map[string]bool{}}
 	for _, name := range wanted {
@@ -137,7 +137,8 @@ func readModule(path string) (module, error) {
 	return module{name, data, depends}, nil
 }
 
-// dependencies reads "depends=a,b". A softdep entry is no need: the module loads without (include/linux/module.h).
+// dependencies reads "depends=a,b". It ignores softdep entries: the module loads without them
+// (include/linux/module.h).
 func dependencies(data []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {

@@ -22,24 +22,24 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/vm/guest"
 )
 
-// A machine is a qemu command line but for the files it is given.
+// A machine is a qemu command line without its files.
 type machine struct {
 	program string
 	args    []string
 	cmdline string   // the kernel's
-	results string   // the device with the results, in the guest
-	port    []string // how qemu makes that device, of the chardev "results"
+	results string   // the device for the results, in the guest
+	port    []string // how qemu makes that device from the chardev "results"
 	accels  []accel  // in the order of trying
 }
 
 // An accel is a way to run the guest's CPU.
 type accel struct {
 	name string
-	boot time.Duration // the time after which a guest hangs that has not booted
+	boot time.Duration // a guest that has not booted after this time hangs
 	args []string
 }
 
-// The files of qemu, by the numbers they have there: os/exec gives the first of ExtraFiles number 3.
+// The file descriptors in qemu: os/exec gives the first of ExtraFiles number 3.
 const (
 	kernelFile  = "/proc/self/fd/3"
 	initrdFile  = "/proc/self/fd/4"
@@ -52,19 +52,19 @@ func machineFor(arch string, o Options) (machine, error) {
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-chardev", "file,id=results,path=" + resultsFile, "-kernel", kernelFile, "-initrd", initrdFile,
 	}}
-	// Without panic=-1 a guest whose init fails waits for ever; the rest of what the kernel says is for errors only.
+	// Without panic=-1 a guest whose init fails waits forever. Other kernel messages are only for errors.
 	const common = " quiet panic=-1 " + guest.Marker
 	name, hint := "", ""
 	switch arch {
 	case "amd64":
 		// With five-level page tables TCG is slower, and 6.1 does not boot. q35 has a second serial port, and timers
-		// that the kernel can calibrate its TSC by.
+		// for the kernel to calibrate its TSC.
 		name, hint = "qemu-system-x86_64", "qemu-system-x86"
 		m.args = append(m.args, "-M", "q35")
-		// The clocksource watchdog takes a wait of qemu for the host's CPU for a drift of the TSC and changes to hpet,
-		// of which each read leaves the guest (5.10, on a loaded host, in 3 of 3 boots;
-		// Documentation/admin-guide/kernel-parameters.txt, tsc=). Nor is it tested whether the timer's interrupt
-		// comes, which is too late then: "8254 timer not connected to IO-APIC", and 5.10 did not boot
+		// When qemu waits for the host's CPU, the clocksource watchdog mistakes that for a drift of the TSC and
+		// changes to hpet, where each read exits the guest (5.10, on a loaded host, in 3 of 3 boots;
+		// Documentation/admin-guide/kernel-parameters.txt, tsc=). The timer check is off as well, because the
+		// interrupt then comes too late: "8254 timer not connected to IO-APIC", and 5.10 did not boot
 		// (arch/x86/kernel/apic/io_apic.c, check_timer; kvm_guest_init switches that off, too).
 		m.cmdline = "console=ttyS0 reboot=t tsc=reliable no_timer_check" + common
 		m.results, m.port = "/dev/ttyS1", []string{"-serial", "chardev:results"}
@@ -74,7 +74,7 @@ func machineFor(arch string, o Options) (machine, error) {
 		m.args = append(m.args, "-M", "virt,gic-version=3")
 		m.cmdline, m.results, m.port = "console=ttyAMA0"+common, "/dev/ttyS0",
 			[]string{"-device", "pci-serial,chardev=results"}
-		// the oldest with a PMU that Linux counts cycles and instructions by
+		// the oldest CPU with a PMU that lets Linux count cycles and instructions
 		m.accels = []accel{emulated("cortex-a57", o)}
 	}
 	if t := o.InstructionTime; t > 0 && bits.OnesCount64(uint64(t)) != 1 {
@@ -93,9 +93,9 @@ func machineFor(arch string, o Options) (machine, error) {
 	return m, nil
 }
 
-// emulated is TCG, on one host thread for all CPUs. With one each, a CPU of qemu 7.2 at times executes the breakpoint
-// that another put into kernel code while it changed it (static keys: arch/x86/kernel/alternative.c,
-// text_poke_bp_batch), after it was taken out again: "Oops: int3" in 3 of 16 diagnoses on 6.12, against none of 13.
+// emulated returns TCG with one host thread for all CPUs. With one thread per CPU, a CPU of qemu 7.2 sometimes
+// executes a breakpoint that another CPU put into kernel code and has already removed (static keys:
+// arch/x86/kernel/alternative.c, text_poke_bp_batch): "Oops: int3" in 3 of 16 diagnoses on 6.12, against none of 13.
 // Booting takes as long.
 func emulated(cpu string, o Options) accel {
 	if o.InstructionTime == 0 {
@@ -108,7 +108,7 @@ func emulated(cpu string, o Options) accel {
 	}}
 }
 
-// checkBinary refuses what could not run as init.
+// checkBinary refuses a program that cannot run as init.
 func checkBinary(path, arch string) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -128,11 +128,11 @@ func checkBinary(path, arch string) error {
 	return nil
 }
 
-// errBoot is for a guest that came to nothing before the command began, which another try may cure.
+// errBoot is the error for a guest that failed before the command began. Another try may help.
 var errBoot = errors.New("guest did not boot")
 
 // tryBoots boots until one guest begins to run the command. /dev/kvm may exist and still not work, as in a virtual
-// machine whose own host offers nothing (seen: qemu aborts at its first register), so try to boot.
+// machine without nested virtualisation (seen: qemu aborts at its first register), so try to boot.
 func (m machine) tryBoots(ctx context.Context, kernel, initrd *os.File, o Options) (Result, error) {
 	var failed error
 	for i, a := range m.accels {
@@ -158,7 +158,7 @@ func (m machine) boot(ctx context.Context, a accel, kernel, initrd *os.File, o O
 	cmd := exec.CommandContext(ctx, m.program, slices.Concat(m.args, a.args, m.port, []string{"-append", m.cmdline})...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = tail, tail, []*os.File{kernel, initrd, w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	cmd.WaitDelay = time.Second // its pipes end with it
+	cmd.WaitDelay = time.Second // its pipes end with the process
 	start := time.Now()
 	ended := startAndWait(cmd, w)
 
@@ -170,14 +170,14 @@ func (m machine) boot(ctx context.Context, a accel, kernel, initrd *os.File, o O
 		c.result.Boot = time.Since(start)
 	})
 	if err != nil {
-		cancel(err) // what the guest still does is of no use
+		cancel(err) // whatever the guest still does is useless
 	}
 	died := <-ended
 	return c.finish(err, context.Cause(ctx), died, tail)
 }
 
-// startAndWait keeps one thread for qemu: the kernel sends Pdeathsig when the thread that started it ends. The caller's
-// end of the pipe is closed, so that reading it ends with qemu.
+// startAndWait keeps one thread for qemu: the kernel sends Pdeathsig when the thread that started it ends. It closes
+// the caller's write end of the pipe, so that reading ends with qemu.
 func startAndWait(cmd *exec.Cmd, w *os.File) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -193,7 +193,7 @@ func startAndWait(cmd *exec.Cmd, w *os.File) <-chan error {
 	return ended
 }
 
-// A collector puts frames together.
+// A collector assembles frames.
 type collector struct {
 	result  Result
 	booted  bool
@@ -202,7 +202,7 @@ type collector struct {
 	stderr  io.Writer // or nil
 }
 
-// maxResults bounds what one guest may send: at the speed of an emulated serial port that is a matter of minutes.
+// maxResults bounds what one guest may send. At the speed of an emulated serial port, that takes minutes.
 const maxResults = 256 << 20
 
 func (c *collector) collect(frames *guest.Frames, booted func()) error {
@@ -252,7 +252,7 @@ func (c *collector) take(kind guest.Kind, data []byte) error {
 	return nil
 }
 
-// finish says what became of the guest: what was damaged, why it was killed, or how the command ended.
+// finish returns the outcome of the guest: what was damaged, why it was killed, or how the command ended.
 func (c *collector) finish(damaged, killed, died error, tail *tailWriter) (Result, error) {
 	switch {
 	case c.exited != nil && c.exited.Error != "":

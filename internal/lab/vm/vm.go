@@ -1,9 +1,9 @@
-// Package vm runs a program of this repository under another kernel, in a guest that is gone afterwards.
+// Package vm runs a program of this repository under another kernel, in a throwaway guest.
 //
-// A guest is qemu with a kernel and an initramfs made for the one run: no disk, no network, nothing written on the
-// host, nothing left behind however the caller ends. It is root in a machine of its own, with cgroup v2, so it may
-// change what a test or scenario must not change on the host. It boots in about two seconds where only emulation (TCG)
-// works, and runs five to six times slower than the host then: counts are true in it, throughput is not.
+// A guest is qemu with a kernel and an initramfs made for the one run. It has no disk and no network, writes nothing
+// on the host, and leaves nothing behind however the caller ends. It is root in its own machine, with cgroup v2, so
+// it may change what a test or scenario must not change on the host. Where only emulation (TCG) works, it boots in
+// about two seconds and runs five to six times slower than the host: its counts are true, its throughput is not.
 package vm
 
 import (
@@ -27,16 +27,16 @@ import (
 type Kernel struct {
 	// Image is a vmlinux, a bzImage (/boot/vmlinuz-*) or an arm64 Image, under any usual compression.
 	Image string
-	// Modules is the folder of its modules, such as /lib/modules/6.1.0-56-amd64. If empty, only what is built in works:
-	// Debian's kernels then have neither conntrack nor veth nor sock_diag.
+	// Modules is the folder of its modules, such as /lib/modules/6.1.0-56-amd64. If it is empty, only built-in code
+	// works: Debian's kernels then have neither conntrack nor veth nor sock_diag.
 	Modules string
 }
 
 // Options say what to run and where. Kernel and Binary are required.
 type Options struct {
 	Kernel Kernel
-	// Binary is a static program for the kernel's architecture whose main calls package guest: the init of the guest,
-	// found there as /bin/ and its name.
+	// Binary is a static program for the kernel's architecture whose main calls package guest. It is the init of the
+	// guest, where its path is /bin/ and its name.
 	Binary string
 	// Command is the program to run, by its path in the guest; Binary if empty. Args do not repeat it.
 	Command string
@@ -45,9 +45,9 @@ type Options struct {
 	Env []string
 	// Dir is the working directory in the guest; /tmp if empty.
 	Dir string
-	// Files are taken into the guest: from a path there to a file or folder here.
+	// Files are copied into the guest. It maps a path in the guest to a file or folder on the host.
 	Files map[string]string
-	// Outputs are files and folders of the guest to bring back when the command has ended.
+	// Outputs are files and folders to bring back from the guest when the command has ended.
 	Outputs []string
 	// Modules are loaded on top of the usual ones for sockets, netfilter, veth, bridges and delays.
 	Modules []string
@@ -55,27 +55,27 @@ type Options struct {
 	Sysctls []string
 	Memory  int64 // bytes; 1 GiB if 0
 	CPUs    int   // 2 if 0; 1 with InstructionTime
-	// Timeout bounds the whole run, two minutes if 0. To boot a guest has 40 s of it, twice.
+	// Timeout bounds the whole run; 0: two minutes. A guest may use 40 s of it to boot, twice.
 	Timeout time.Duration
-	// Emulated leaves KVM out, also where it is.
+	// Emulated does not use KVM, even if it is available.
 	Emulated bool
-	// InstructionTime, a power of two in ns, makes time a count of instructions: deterministic, and on arm64 with a PMU
-	// that counts instructions truly, at 1 ns / InstructionTime per cycle. 0: time is the host's.
+	// InstructionTime, a power of two in ns, derives time from the count of instructions. Time is then deterministic,
+	// and on arm64 the PMU counts instructions truly, at 1 ns / InstructionTime per cycle. 0: time is the host's.
 	InstructionTime time.Duration
-	// Console gets what the guest's kernel says, while it says it.
+	// Console receives the guest's kernel messages as they appear.
 	Console io.Writer
-	// Stderr gets what the command writes there, while it writes it. It is in the Result too.
+	// Stderr receives the command's standard error as it is written. The Result has it too.
 	Stderr io.Writer
 }
 
-// Result is what came out of a guest. With an error it holds what came before it.
+// Result is what came out of a guest. With an error, it holds what came before the error.
 type Result struct {
 	Stdout, Stderr []byte
-	// ExitCode is the command's, or 128 + the signal that killed it.
+	// ExitCode is the command's exit code, or 128 + the signal that killed it.
 	ExitCode int
-	// Files are Outputs by their path in the guest; one that did not exist is not there.
+	// Files are the Outputs by their path in the guest. An output that did not exist is missing.
 	Files map[string][]byte
-	// Release is the guest's kernel (uname -r).
+	// Release is the release of the guest's kernel (uname -r).
 	Release string
 	// Accelerator is kvm or tcg.
 	Accelerator string
@@ -87,20 +87,20 @@ type Result struct {
 }
 
 const (
-	// defaultMemory holds the kernel, the initramfs twice (while it is unpacked) and a small load.
+	// defaultMemory is enough for the kernel, twice the initramfs (while it is unpacked) and a small load.
 	defaultMemory  = 1 << 30
-	defaultCPUs    = 2 // the least that shows what threads on several CPUs do
+	defaultCPUs    = 2 // the least that shows the effects of threads on several CPUs
 	defaultTimeout = 2 * time.Minute
 	// bootTimeout is for a guest that hangs. A boot on TCG takes two seconds on an idle machine with two CPUs, and took
 	// 29 on one with a load average of 400.
 	bootTimeout = 40 * time.Second
-	// kvmBootTimeout is for a guest on KVM, which boots within a second. On a virtual machine whose host offers nested
-	// virtualisation that does not work, /dev/kvm is there and a guest hangs.
+	// kvmBootTimeout is for a guest on KVM, which boots within a second. On a virtual machine whose host offers
+	// broken nested virtualisation, /dev/kvm exists but a guest hangs.
 	kvmBootTimeout = 4 * time.Second
 )
 
-// Run boots a guest, runs the command in it and waits for its end. An exit code other than 0 is no error: errors say
-// what of the guest did not work, and what to install or give.
+// Run boots a guest, runs the command in it and waits for its end. An exit code other than 0 is not an error. Errors
+// say which part of the guest did not work, and what to install or provide.
 func Run(ctx context.Context, o Options) (Result, error) {
 	o = o.withDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout,
@@ -139,7 +139,7 @@ func (o Options) withDefaults() Options {
 		o.Memory = defaultMemory
 	}
 	if o.InstructionTime > 0 {
-		o.CPUs = 1 // qemu counts instructions of one thread that plays all CPUs
+		o.CPUs = 1 // qemu counts the instructions of one thread that emulates all CPUs
 	}
 	if o.CPUs == 0 {
 		o.CPUs = defaultCPUs
@@ -195,7 +195,8 @@ func rootFor(o Options, results string) (*initramfs, error) {
 	return root, nil
 }
 
-// memoryFile is a file without a name, so that nothing can be left behind. Its child opens it through /proc/self/fd.
+// memoryFile returns a file without a name, so that nothing can be left behind. The child opens it through
+// /proc/self/fd.
 func memoryFile(name string, write func(io.Writer) error) (*os.File, error) {
 	fd, err := unix.MemfdCreate("perfdoctor-"+name, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -208,8 +209,8 @@ func memoryFile(name string, write func(io.Writer) error) (*os.File, error) {
 	return f, nil
 }
 
-// KernelAt takes a kernel's file and, where the usual layout has it, the folder of its modules: for
-// DIR/boot/vmlinuz-RELEASE that is DIR/lib/modules/RELEASE. Debian's 6.1 in a folder of its own works as well as /boot.
+// KernelAt returns the kernel in a file and, in the usual layout, the folder of its modules: DIR/lib/modules/RELEASE
+// for DIR/boot/vmlinuz-RELEASE. Debian's 6.1 in its own folder works as well as /boot.
 func KernelAt(image string) (Kernel, error) {
 	if _, err := os.Stat(image); err != nil {
 		return Kernel{}, fmt.Errorf("kernel for the guest: %w", err)
@@ -225,7 +226,7 @@ func KernelAt(image string) (Kernel, error) {
 	return k, nil
 }
 
-// RunningKernel is the kernel of this machine, from /boot. A container or a cloud machine may not have its file.
+// RunningKernel returns the kernel of this machine, from /boot. A container or a cloud machine may not have the file.
 func RunningKernel() (Kernel, error) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -238,7 +239,7 @@ func RunningKernel() (Kernel, error) {
 	return k, nil
 }
 
-// output is the end of what a program said, for an error.
+// output returns the end of what a program said, for an error.
 func output(err error) string {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -17,7 +17,7 @@ const Marker = markerName + "=1"
 
 const markerName = "PERFDOCTOR_GUEST"
 
-// Config is what the init does.
+// Config says what the init does.
 type Config struct {
 	Results string   `json:"results"` // the device for the frames, such as /dev/ttyS1
 	Modules []string `json:"modules"` // files, in the order of loading
@@ -26,11 +26,12 @@ type Config struct {
 	Args    []string `json:"args"` // without the command itself
 	Env     []string `json:"env"`
 	Dir     string   `json:"dir"`     // the command's working directory
-	Outputs []string `json:"outputs"` // files and folders to send after the command; what is not there is left out
+	Outputs []string `json:"outputs"` // files and folders to send after the command; missing ones are left out
 }
 
-// IsInit tells a guest from every other place where perfdoctor may be process 1, such as a container: the word on the
-// kernel's command line, and the file that only package vm makes.
+// IsInit reports whether this process is the init of a guest. Two marks distinguish a guest from other places where
+// perfdoctor may be process 1, such as a container: the word on the kernel's command line, and the file that only
+// package vm makes.
 func IsInit() bool {
 	if os.Getpid() != 1 || os.Getenv(markerName) != "1" {
 		return false
@@ -39,8 +40,8 @@ func IsInit() bool {
 	return err == nil
 }
 
-// Inside tells every process of a guest, by the same two marks: such a machine may be changed as a whole, as it is gone
-// afterwards. A container sees the command line of the machine it runs on, but not the file.
+// Inside reports whether this process runs in a guest, by the same two marks. A guest may be changed as a whole,
+// because it is gone afterwards. A container sees the command line of its machine, but not the file.
 func Inside() bool {
 	words, err := os.ReadFile("/proc/cmdline")
 	if err != nil || !slices.Contains(strings.Fields(string(words)), Marker) {

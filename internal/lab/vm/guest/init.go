@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Main is process 1: it sets the guest up, runs the command, sends what came of it and stops the machine. It returns
-// only if the machine cannot be stopped; then the end of process 1 makes the kernel panic, which ends the guest too.
+// Main is process 1: it sets up the guest, runs the command, sends the results and stops the machine. It returns only
+// if the machine cannot be stopped. The end of process 1 then makes the kernel panic, which also ends the guest.
 func Main() error {
 	err := run()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "guest:", err) // the console, which is the last resort
+		fmt.Fprintln(os.Stderr, "guest:", err) // the console is the last resort
 	}
-	// A reset rather than power off, which needs ACPI or PSCI drivers; qemu is started with -no-reboot.
+	// Reset instead of powering off, which needs ACPI or PSCI drivers. qemu is started with -no-reboot.
 	return errors.Join(err, unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
 }
 
@@ -46,7 +46,7 @@ func run() error {
 	if err := out.sendJSON(Exit, exited); err != nil {
 		return err
 	}
-	// Else the reset throws away what is still in the port's queue.
+	// Otherwise the reset discards what is still in the port's queue.
 	return unix.IoctlSetInt(int(results.Fd()), unix.TCSBRK, 1)
 }
 
@@ -87,7 +87,7 @@ func (s *sender) sendJSON(kind Kind, v any) error {
 	return s.send(kind, data)
 }
 
-// openResults opens the serial port and takes from it all that terminals do to bytes.
+// openResults opens the serial port in raw mode, so that the terminal layer does not change bytes.
 func openResults(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -112,7 +112,8 @@ type mount struct {
 	optional bool // depends on the kernel's configuration
 }
 
-// mounts leaves out /tmp and /run: the root is in memory itself, and files that were given may lie there.
+// mounts returns the mounts. It leaves out /tmp and /run: the root is already in memory, and may have given files
+// there.
 func mounts() []mount {
 	return []mount{
 		{dir: "/proc", fs: "proc"},
@@ -126,7 +127,7 @@ func mounts() []mount {
 	}
 }
 
-// mountAll returns what is missing of the optional.
+// mountAll mounts all of them, and returns which optional ones are missing.
 func mountAll() ([]string, error) {
 	var notes []string
 	for _, m := range mounts() {
@@ -145,8 +146,8 @@ func mountAll() ([]string, error) {
 	return append(notes, enableControllers("/sys/fs/cgroup")...), nil
 }
 
-// enableControllers lets groups below the root have limits, as systemd does. One by one, since a kernel that lacks one
-// refuses the whole line.
+// enableControllers lets groups below the root have limits, as systemd does. It enables them one by one, because a
+// kernel that lacks one refuses the whole line.
 func enableControllers(root string) []string {
 	var notes []string
 	for _, name := range []string{"cpu", "cpuset", "io", "memory", "pids"} {
@@ -234,8 +235,8 @@ func booted(notes []string) Booted {
 	return b
 }
 
-// runCommand returns the command's status when it has ended and all that it left behind is dead. It waits for every
-// process, being the one that orphans are given to.
+// runCommand returns the command's status once the command has ended and everything it left behind is dead. It waits
+// for every process, because process 1 inherits all orphans.
 func runCommand(config Config, out *sender) (int, error) {
 	var copies sync.WaitGroup
 	stdout, err := pipeTo(out, Stdout, &copies)
@@ -263,7 +264,7 @@ func runCommand(config Config, out *sender) (int, error) {
 	return code, err
 }
 
-// pipeTo returns a file to write to; what is written is sent as frames until its last holder closes it.
+// pipeTo returns a file to write to. Written bytes are sent as frames until the last holder closes the file.
 func pipeTo(out *sender, kind Kind, copies *sync.WaitGroup) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -298,7 +299,7 @@ func waitFor(pid int) (int, error) {
 	}
 }
 
-// sendFiles sends one tar archive; nothing when nothing was asked for.
+// sendFiles sends one tar archive, or nothing if nothing was asked for.
 func sendFiles(paths []string, out *sender) error {
 	if len(paths) == 0 {
 		return nil
@@ -327,7 +328,7 @@ func sendFiles(paths []string, out *sender) error {
 	return out.send(Tar, archive.Bytes())
 }
 
-// addFile reads the file first: those of /proc and /sys have no size.
+// addFile adds a file to the archive. It reads the file first, because files in /proc and /sys have no size.
 func addFile(w *tar.Writer, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

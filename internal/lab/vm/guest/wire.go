@@ -1,7 +1,7 @@
-// Package guest is the inside of a throwaway guest: process 1, and the stream in which it sends its results out.
+// Package guest is the inside of a throwaway guest: process 1, and the stream of results that it sends out.
 //
-// The program that is to run in the guest is also its init, so no other toolchain or distribution is needed: main
-// calls [Main] when [IsInit] says so. Package vm is the other side.
+// The program to run in the guest is also its init, so the guest needs no other toolchain or distribution. main calls
+// [Main] if [IsInit] returns true. Package vm is the other side.
 package guest
 
 import (
@@ -26,25 +26,26 @@ const (
 )
 
 const (
-	// magic begins each frame. A stream that is out of step is noticed at the next frame, not by a wild length.
+	// magic begins each frame, so that a stream that is out of step is noticed at the next frame, not by a wild
+	// length.
 	magic = "PDg1"
-	// maxPayload is small, so that what a command prints is seen while it runs, and a damaged length allocates little.
+	// maxPayload is small, so that a command's output is seen while it runs, and a damaged length allocates little.
 	maxPayload = 64 << 10
 	// headerSize is magic, kind, length and CRC-32C; numbers are little-endian as on both supported architectures.
 	headerSize = len(magic) + 1 + 4 + 4
 )
 
-// Booted is what the guest says of itself before it runs the command.
+// Booted is what the guest says about itself before it runs the command.
 type Booted struct {
 	Release string   `json:"release"` // uname -r
 	Uptime  float64  `json:"uptime"`  // seconds of the guest's clock since its kernel began
-	Notes   []string `json:"notes"`   // what the guest could not set up, and goes without
+	Notes   []string `json:"notes"`   // what the guest could not set up and does without
 }
 
 // Exited is how the command ended.
 type Exited struct {
-	Code  int    `json:"code"`  // its exit status, or 128 + the signal that killed it, as a shell has it
-	Error string `json:"error"` // why there is no status: the guest could not be set up or the command not be started
+	Code  int    `json:"code"`  // its exit status, or 128 + the signal that killed it, as in a shell
+	Error string `json:"error"` // why there is no status: setting up the guest or starting the command failed
 }
 
 // WriteFrames writes data as frames of one kind, at least one.
@@ -78,8 +79,8 @@ type Frames struct{ r *bufio.Reader }
 // NewFrames reads frames from r.
 func NewFrames(r io.Reader) *Frames { return &Frames{bufio.NewReader(r)} }
 
-// Next returns the next frame, io.EOF after the last whole one, or an error that says how the stream is damaged: the
-// results of a guest are believed whole or not at all.
+// Next returns the next frame, io.EOF after the last complete one, or an error that says how the stream is damaged.
+// The results of a guest are trusted completely or not at all.
 func (f *Frames) Next() (Kind, []byte, error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(f.r, header[:]); err != nil {

@@ -1,5 +1,5 @@
-// Command shop answers orders over HTTP. Each answer is the work of five methods, in shares that are known: it is what a comparison of
-// two recordings is tested with. -tax makes one of the methods dearer, as a change of the program would.
+// Command shop answers orders over HTTP. Each answer is the work of five methods, in known shares. It tests the
+// comparison of two recordings. -tax makes one of the methods more expensive, like a change of the program.
 package main
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// rounds of arithmetic without a call are a unit of work, about a microsecond. Each method has its own: a profile shows
-// a function that is inlined under its own name.
+// rounds is how many rounds of arithmetic without a call make a unit of work, about a microsecond. Each method has
+// its own: a profile shows an inlined function under its own name.
 const rounds = 16
 
 //go:noinline

@@ -2,8 +2,8 @@
 //
 //	patient [-group NAME[:CPUMAX][/NAME[:CPUMAX]...]] [-spinners N] [-preflight FILE] COMMAND [ARG...]
 //
-// With -preflight, what COMMAND preflight says is in FILE: a second boot would take longer. PID in ARG becomes the
-// number of the spinning process.
+// With -preflight, FILE gets the output of COMMAND preflight: a second boot would take longer. PID in ARG becomes the
+// pid of the spinning process.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 	os.Exit(code)
 }
 
-// spin has the same instructions again and again, none of which waits for memory.
+// spin repeats the same instructions, and none of them waits for memory.
 func spin(threads int) {
 	for range threads - 1 {
 		go loop()
