@@ -1,6 +1,6 @@
-// Command languages puts one fault in six languages to perfdoctor, and prints what it says of each program, of the one
-// with the fix, and of the healthy twin. `make languages` runs it; workloads/languages has the programs, and says what
-// each fault is.
+// Command languages lets perfdoctor diagnose the same fault in six languages. It prints what perfdoctor says about
+// each program, about the program with the fix, and about its healthy twin. `make languages` runs it.
+// workloads/languages has the programs, and describes each fault.
 package main
 
 import (
