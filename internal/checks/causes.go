@@ -158,6 +158,7 @@ func Causes() check.Causes {
 			Why: "a queue from which hardly a connection is taken is full soon",
 		},
 		{Cause: "requests-given-up", Effect: "reset-storm", Why: "who gives up with an answer under way sends a reset"},
+		{Cause: "connects-refused", Effect: "reset-storm", Why: "a refused connect is answered by a reset"},
 		{Cause: "turned-away", Effect: "reset-storm", Why: "who closes with a request unread sends a reset"},
 		{Cause: "close-wait-leak", Effect: "fd-limit", Why: "sockets that are never closed keep their descriptors"},
 		{

@@ -93,6 +93,29 @@ func (f ClientFlow) Rise(p *check.Pass, c *metric.Counter) float64 {
 	return clientRise(p, c, f.began, "endpoint", f.Destination, "pid", f.pid, "comm", f.comm)
 }
 
+// Failed returns how many of its connects failed with an error, such as ECONNREFUSED.
+func (f ClientFlow) Failed(p *check.Pass, code string) float64 {
+	return clientRise(p, metric.ConnectFailures, f.began, "endpoint", f.Destination, "pid", f.pid, "comm", f.comm,
+		"error", code)
+}
+
+// Alternative returns how many connects another flow established, if the same process opened them to the same port of
+// another address; otherwise zero.
+func (f ClientFlow) Alternative(o ClientFlow) float64 {
+	if o.pid != f.pid || o.Destination == f.Destination || PortOf(o.Destination) != PortOf(f.Destination) {
+		return 0
+	}
+	return o.connects
+}
+
+// Subject is the flow's process, or its destination if several processes are counted together.
+func (f ClientFlow) Subject() check.Subject {
+	if f.pid == "" {
+		return check.Subject{Kind: "destination", ID: f.Destination}
+	}
+	return check.Subject{Kind: "pid", ID: PIDName(f.pid, f.comm)}
+}
+
 // Add adds another process's flow to the same destination.
 func (f *ClientFlow) Add(o ClientFlow) {
 	f.Attempts, f.Closed, f.Turns = f.Attempts+o.Attempts, f.Closed+o.Closed, f.Turns+o.Turns

@@ -18,6 +18,7 @@ func Checks() []*check.Check {
 		slowAccept,
 		turnedAway,
 		requestsGivenUp,
+		connectsRefused,
 		heldRequests,
 		fewConnections,
 		synBacklogDrops,
