@@ -22,9 +22,9 @@ restarts it pays for the start. Kills since boot say nothing about now and are
 no finding.
 
 Measured: the increase of oom_kill in the target's cgroup and every ancestor
-(the count of a group includes its descendants with cgroup v2), the lowest level
-that counted is named; and the host's count, for kills outside of the target,
-which are reported as FYI, since they are not its fault.
+(with cgroup v2 the count of a group includes its descendants); the lowest
+level that counted is named. The host's count shows kills outside of the
+target, which are reported as FYI, since they are not its fault.
 
 Fix: a limit that holds the working set with room, a heap that fits the limit
 (heap is not all: threads, code and direct buffers come on top).
