@@ -179,7 +179,7 @@ func addBindSearch(p *check.Pass, f *check.Finding) {
 		Named("CPU time in the search of bind()")
 	f.Evidence = append(f.Evidence, share, cost)
 	if functions != "" {
-		f.Notes = append(f.Notes, "of the kernel's samples in it: "+functions)
+		f.Notes = append(f.Notes, "the kernel's samples in it: "+functions)
 	}
 	if share.AtLeast(p.Param(paramBindKernel)) && cost.AtLeast(p.Param(paramBindCost)) && f.Severity < check.Warning {
 		f.Severity = check.Warning

@@ -64,19 +64,22 @@ It is not a fault on its own: long polls, subscriptions and blocking reads of a
 queue look the same by design. It is a warning where no thread waits for the
 next request or event meanwhile, and each thread that does something has
 several requests to serve: an event loop sleeps in a handler, or waits there
-for something else. Threads that did not run once are not counted. It is also a
-warning where most requests are coroutines of Python (asyncio) or async
-functions of Node.js that wait for a lock, a semaphore or a pool that others
-have, or for room in a queue, or that sleep and are answered within the window.
-The check names their functions and lines. For such a lock or pool less time of
-a request is enough, since nobody designs that. A lock of Node.js is recognised
-by its name (acquire, lock, runExclusive) or its library. For any program but
-those in Java and Go it is a warning where the answers are sent within two
-milliseconds of the end of a timed wait of one of its threads, and requests end
-in the window: they wait for a time that the program has set, such as a rate
-limit, a delay or a pause before the next try. Requests wait for CPUs where the
-program uses up its own, or one of its threads uses a whole one, or it always
-runs as many threads as its runtime allows. There this check is silent.
+for something else. Threads that did not run once are not counted.
+
+It is also a warning where most requests are coroutines of Python (asyncio) or
+async functions of Node.js that wait for a lock, a semaphore or a pool that
+others have, or for room in a queue, or that sleep and are answered within the
+window. The check names their functions and lines. For such a lock or pool less
+time of a request is enough, since nobody designs that. A lock of Node.js is
+recognised by its name (acquire, lock, runExclusive) or its library.
+
+For any program but those in Java and Go it is a warning where the answers are
+sent within two milliseconds of the end of a timed wait of one of its threads,
+and requests end in the window: they wait for a time that the program has set,
+such as a rate limit, a delay or a pause before the next try. Requests wait for
+CPUs where the program uses up its own, or one of its threads uses a whole one,
+or it always runs as many threads as its runtime allows. There this check is
+silent.
 
 Fix: find the limit in the program's configuration or its log, and raise it or
 send less. Won't help: more CPUs. Disproof: clients wait by design, such as
