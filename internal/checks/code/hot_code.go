@@ -95,10 +95,10 @@ It is a warning where something waits for that code. There are five cases: a
 thread that does hardly anything else uses a CPU of its own, or waits for one
 behind others; a goroutine runs, or waits for the collector or a file, at every
 look; the program fills the CPUs that it may use, or most of the CPUs of a host
-that are full; its threads wait for a CPU for longer than they run; or requests
-wait while no more than the same few threads run at a time, as with GOMAXPROCS.
-Where requests wait inside the program, a thread counts as full when it is busy
-for three quarters of the time.
+whose CPUs are full; its threads wait for a CPU for longer than they run; or
+requests wait while no more than the same few threads run at a time, as with
+GOMAXPROCS. Where requests wait inside the program, a thread counts as full
+when it is busy for three quarters of the time.
 
 It is also a warning where nothing is full, but a piece of a server's work
 computes for long in that code: the client waits that long, however idle the

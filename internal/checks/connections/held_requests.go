@@ -377,7 +377,7 @@ func heldFinding(p *check.Pass, h evidence.HeldRequests) check.Finding {
 		Evidence: []quantity.Value{h.InProgress, h.Each, h.Works, h.Asks, h.Share},
 		Remedies: []check.Remedy{{
 			Action: heldWhere(p.Meta.Target.Name),
-			Risk:   "the limit may protect something that is asked more then",
+			Risk:   "the limit may protect something that then gets more requests",
 			Effect: fmt.Sprintf("up to %s of a request's time is saved", h.Share.Text()),
 		}},
 		Placebos: []string{"more CPUs: it uses the ones it has for only a small part of the time"},

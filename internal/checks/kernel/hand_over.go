@@ -102,7 +102,7 @@ func runHandOver(p *check.Pass) error {
 		Evidence: []quantity.Value{rate, kernel, used, threads},
 		Remedies: []check.Remedy{{
 			Action: "Hand over more at a time (chunks, batches, larger writes), or do small work where it comes up.",
-			Risk:   "a piece that is larger is done later",
+			Risk:   "a larger piece is done later",
 			Effect: fmt.Sprintf("with ten times as much in each, system time falls to a tenth of %s", kernel.Text()),
 		}},
 		Placebos: []string{"More threads or CPUs: they wait for each other, too."},

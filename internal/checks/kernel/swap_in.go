@@ -16,7 +16,7 @@ var (
 	}
 	swapFaults = &check.Param{
 		Name: "faults", Default: 100, Unit: "faults/s",
-		Why: "without PSI: faults that waited for the disk at the same rate show that programs wait for these pages",
+		Why: "without PSI: major faults at the same rate show that programs wait for these pages",
 	}
 )
 

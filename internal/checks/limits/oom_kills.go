@@ -82,7 +82,7 @@ func cgroupKill(p *check.Pass, s *recording.CounterSeries, killed float64) check
 			countOf(killed, "process", "processes")),
 		Evidence: []quantity.Value{quantity.Of("OOM kills in the window", killed, quantity.Events)},
 		Placebos: []string{"oom_score_adj: it only chooses another victim."},
-		Disproof: "The kernel log names a process that is not of the service: dmesg | grep 'Killed process'",
+		Disproof: "The kernel log names a process that does not belong to the service: dmesg | grep 'Killed process'",
 	}
 	for _, l := range p.Gauge(metric.CgroupMemoryLimit, "cgroup", cgroup, "level", level) {
 		limit := quantity.Of("memory limit", l.Last(), quantity.Bytes)

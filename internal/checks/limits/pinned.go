@@ -16,7 +16,7 @@ var (
 	}
 	paramPinnedIdle = &check.Param{
 		Name: "idle", Default: 0.5, Unit: quantity.CPUs,
-		Why: "of the others: half a CPU more is a gain that shows, whoever else wants it now and then",
+		Why: "of the others: half a CPU more is a gain that shows, even if others want it now and then",
 	}
 	paramPinnedWaiting = &check.Param{
 		Name: "waiting", Default: 0.1, Unit: quantity.Threads,

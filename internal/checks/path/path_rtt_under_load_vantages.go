@@ -175,7 +175,7 @@ func locateEgress(p *check.Pass, f *check.Finding, path slowPath) {
 	if !path.own && !s.varies(p) {
 		f.Severity, f.Confidence = check.Info, check.Medium
 		f.Summary += ": longer by what both share, or outside is just nearer"
-		f.Doubts = append(f.Doubts, "the round trip hardly varies: that is rather a distance than a queue")
+		f.Doubts = append(f.Doubts, "the round trip hardly varies: that points to distance rather than a queue")
 		return
 	}
 	f.Summary += ": the egress both share, neither this service nor " + path.destination

@@ -138,7 +138,7 @@ func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
 	if stopped, ok := stoppedByLimit(p); ok {
 		f.Evidence = append(f.Evidence, stopped)
 		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, "the CPU limit stops collections, too, so that they last longer: fix that first")
+		f.Doubts = append(f.Doubts, "the CPU limit stops collections, too, so they last longer: fix that first")
 	}
 	if share.AtLeast(p.Param(paramGCShareMost)) {
 		f.Facts = append(f.Facts, evidence.StopsMost)

@@ -33,8 +33,8 @@ var (
 	lockRequest = &check.Param{
 		Name: "request", Default: 0.1, Unit: quantity.Seconds,
 		Why: "a person notices when an answer takes longer (J. Nielsen, Response Times: The 3 Important Limits): " +
-			"where as many wait for the lock as requests are in progress, these wait, and nobody for a turn to " +
-			"accept",
+			"where as many wait for the lock as requests are in progress, it is the requests that wait, and no " +
+			"thread for a turn to accept",
 	}
 	lockWaiters = &check.Param{
 		Name: "waiters", Default: 1, Unit: quantity.Goroutines,
@@ -42,7 +42,8 @@ var (
 	}
 	lockTurns = &check.Param{
 		Name: "turns", Default: 1.5, Unit: quantity.Threads,
-		Why: "in turn they wait for clients one at a time: where more do, they wait without the lock",
+		Why: "threads that take turns wait for clients one at a time; if more wait for clients, they do so without " +
+			"the lock",
 	}
 )
 

@@ -49,13 +49,13 @@ an executor in hand.
 
 Measured: in a wall-clock profile of a JVM, by the innermost calls of each
 sample; a thread that came there before the window and has not left counts, too.
-Jetty's thread that selects is none of those that work; nor are idle threads
-while requests wait that the pool serves. Pools of connections, full queues,
-answers over the network, event loops and locks that change hands have checks
-of their own. It is enough that threads with a request stand there for most of
-the time that a request takes, if that is long enough to be noticed. Threads
-that read requests themselves have one in hand when they wait elsewhere, unless
-more of them do than requests are in progress.
+Jetty's thread that selects does not count among those that work; nor do idle
+threads while requests wait that the pool serves. Pools of connections, full
+queues, answers over the network, event loops and locks that change hands have
+checks of their own. It is enough that threads with a request stand there for
+most of the time that a request takes, if that is long enough to be noticed.
+Threads that read requests themselves have one in hand when they wait
+elsewhere, unless more of them do than requests are in progress.
 
 For other programs: the threads' states and system calls. There the kernel
 cannot tell a worker that waits for work from one that is stuck. That they

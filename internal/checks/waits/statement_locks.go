@@ -24,11 +24,11 @@ end, however fast the statement was. An ALTER TABLE waits for all transactions t
 statements wait behind it. The CPU and the disk are idle meanwhile. MyISAM, Aria and MEMORY lock a whole table for a
 statement that changes it: one runs at a time, and nobody reads meanwhile.
 
-Measured: the stacks of the server's threads, some twenty times a second, walked from outside; nobody logs in. A thread
-that has a statement at hand and waits in the storage engine for a time (lock_wait) wants a row, one in MDL_context a
-table, and one in mysql_lock_tables a table of an engine that has no locks of rows. Waits for the log, for pages and
-for the binary log do not count. The share is of the time in which statements wait. Tried with MariaDB 10.11; the
-holder of the lock is not known from outside.
+Measured: the stacks of the server's threads, some twenty times a second, walked from outside; the check does not log
+in. A thread that has a statement at hand and waits in the storage engine for a time (lock_wait) wants a row, one in
+MDL_context a table, and one in mysql_lock_tables a table of an engine that has no locks of rows. Waits for the log,
+for pages and for the binary log do not count. The share is of the time in which statements wait. Tried with MariaDB
+10.11; the holder of the lock is not known from outside.
 
 Fix: end the transaction before its client does anything else; change the rows that all sessions want last in it. Won't
 help: more connections. Disproof: SHOW PROCESSLIST has no statement that waits for a lock, several times.`,
