@@ -13,7 +13,7 @@ import (
 var (
 	softirqLevel = &check.Param{
 		Name: "level", Default: 0.2, Unit: quantity.Ratio,
-		Why: "from a fifth of the work on it is reported as information; a healthy loopback server has 30 %, so it " +
+		Why: "from a fifth of the work on, it is reported as information; a healthy loopback server has 30 %, so it " +
 			"alone is not a fault",
 	}
 	softirqMost = &check.Param{

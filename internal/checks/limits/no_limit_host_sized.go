@@ -94,7 +94,7 @@ func hostSizedFinding(p *check.Pass, host, request, share quantity.Value, pools 
 			request.Text(), pools[0].Label(), pools[0].Text(), host.Text()),
 		Evidence: append([]quantity.Value{share}, pools...),
 		Remedies: []check.Remedy{{
-			Action: fmt.Sprintf("Keep it without a limit, but tell the runtime how many CPUs to count on (%s).",
+			Action: fmt.Sprintf("Keep it without a limit, but tell the runtime how many CPUs to assume (%s).",
 				evidence.TellCPUs(p, want)),
 			Risk:   "less parallel work, GC included, on a host that is otherwise idle; needs a restart",
 			Effect: fmt.Sprintf("pool %s %s -> about %.0f threads", pools[0].Label(), pools[0].Text(), want),

@@ -43,14 +43,13 @@ the host's CPUs and the container has a few, they use up its quota of a period
 at the beginning of the pause, and the pause lasts until the next one.
 
 Measured: the -XX:ParallelGCThreads that the JVM runs with, and the CPUs that
-it counts on, against the least of host, cpusets and CPU limits. It is a
-warning where the limit throttles. Without a throttling limit it is one where
-pauses take 2 % of the time and the collector's threads wait for a CPU for
-longer than they run: then they are in each other's way. Else it is
-information. The JVM sizes other pools by the same count of CPUs (ForkJoinPool,
-which also carries virtual threads). When these have most of the time in which
-the process's threads wait for a CPU, they are the queue that other checks
-find.
+it assumes, against the least of host, cpusets and CPU limits. It is a warning
+where the limit throttles. Without a throttling limit it is one where pauses
+take 2 % of the time and the collector's threads wait for a CPU for longer than
+they run: then they are in each other's way. Else it is information. The JVM
+sizes other pools by the same count of CPUs (ForkJoinPool, which also carries
+virtual threads). When these have most of the time in which the process's
+threads wait for a CPU, they are the queue that other checks find.
 
 Fix: let the JVM see its limit (remove -XX:ActiveProcessorCount, or
 -XX:-UseContainerSupport), or set ActiveProcessorCount to it. Risk: other pools
