@@ -31,8 +31,8 @@ var (
 	}
 	hotQueued = &check.Param{
 		Name: "queued", Default: 0.75, Unit: quantity.CPUs,
-		Why: "of a thread, where requests wait inside the program: the queue before a server that is used for three " +
-			"quarters has three in it (M/M/1; L. Kleinrock, Queueing Systems I, 3.2)",
+		Why: "of a thread, where requests wait inside the program: a server that is busy three quarters of the time " +
+			"has three requests in its queue (M/M/1; L. Kleinrock, Queueing Systems I, 3.2)",
 	}
 	hotRequest = evidence.RequestSeconds()
 	hotFull    = &check.Param{
@@ -41,27 +41,27 @@ var (
 	}
 	hotPart = &check.Param{
 		Name: "part", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the CPUs: who uses less than half of full CPUs is not who fills them",
+		Why: "of the CPUs: a program that uses less than half of full CPUs does not fill them",
 	}
 	hotWaiting = &check.Param{
 		Name: "waiting", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the time in which its threads run or could: from half of it on CPUs are short, though some of their " +
+		Why: "of the time in which its threads run or could: from half on, CPUs are short, even if some of their " +
 			"time is idle or the hypervisor's",
 	}
 	hotTraffic = &check.Param{
 		Name: "traffic", Default: 0.5, Unit: quantity.Ratio,
 		Why: "of the function's time, for answers, and in the kernel for sockets, waits and wake-ups: a server at " +
-			"full load has half of its time there, whatever its code",
+			"full load spends half of its time there, whatever its code",
 	}
 	hotAll = &check.Param{
 		Name: "all", Default: 0.9, Unit: quantity.Ratio,
-		Why: "of the time in the program's functions: what nearly all of it goes through is the program's work, " +
-			"not a place in it",
+		Why: "of the time in the program's functions: a function that nearly all of it goes through is the program's " +
+			"work, not a place in it",
 	}
 	hotSpread = &check.Param{
 		Name: "spread", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the function's time, for itself or for one call that it makes: a healthy server's handler has its " +
-			"time in many calls",
+		Why: "of the function's time, for itself or for one call that it makes: a healthy server's handler spreads " +
+			"its time over many calls",
 	}
 	hotDark = &check.Param{
 		Name: "dark", Default: 0.2, Unit: quantity.Ratio,
@@ -74,46 +74,51 @@ var hotCode = &check.Check{
 	Stage: check.Code,
 	Doc: `One function owns the CPU time
 
-Half and more of the CPU time that the target uses is one function's, with all
-that it calls. No rule knows it; its name, its line, who calls it and what it
-calls are what there is to look at, and so is where a library spends the time.
+One function, with all that it calls, has half or more of the CPU time that the
+target uses. No rule knows this function. Look at its name, its line, its
+callers and callees, and where a library spends the time.
 
 Measured: samples of the target's stacks, each with the CPU time that it stands
 for, as a share of the CPU time that the kernel counted. The function is the
-innermost one that has the share: none of those it calls has it. So one with a
-thousand callees is found, which lists of innermost functions do not show. Named
-is the application's function, of Java and Go as of machine code; a library's, a
-JDK's or an interpreter's own where the application's are in less than that
-share of the samples, and then one of a stripped program, by where it begins in
-its file. Mains, event loops, servers and executors count by what they take
-themselves. The kernel, libraries without symbols, the entry of a thread and the
-loop of an interpreter are never named. What the samples do not name at all is
-said, and where it is as much as a function would need, the check cannot be
-assessed.
+innermost one that has the share: none of its callees has it. This finds a
+function with a thousand callees, which lists of innermost functions do not
+show. The check names the application's function, in Java and Go as well as in
+machine code. Where the application's functions are in less than that share of
+the samples, it names one of a library, the JDK or the interpreter, and then
+one of a stripped program, by where it begins in its file. Mains, event loops,
+servers and executors count by what they take themselves. The check never names
+the kernel, libraries without symbols, the entry of a thread or the loop of an
+interpreter. It says how much the samples do not name at all; where that is as
+much as a function would need, the check cannot be assessed.
 
-It is a warning where something waits for that code: a thread that does hardly
-anything else uses a CPU of its own, or waits for it behind others, or a
-goroutine that runs, or waits for the collector or a file, whenever one looks,
-or the program fills the CPUs that it may use, or most of the CPUs of a host
-that are full, or its threads wait for a CPU for longer than they run, or
+It is a warning where something waits for that code. There are five cases: a
+thread that does hardly anything else uses a CPU of its own, or waits for one
+behind others; a goroutine runs, or waits for the collector or a file, at every
+look; the program fills the CPUs that it may use, or most of the CPUs of a host
+whose CPUs are full; its threads wait for a CPU for longer than they run; or
 requests wait while no more than the same few threads run at a time, as with
-GOMAXPROCS. Where requests wait inside the program, a thread counts as full that
-is used for three quarters. It is a warning as well where nothing is full, and a
-piece of a server's work computes for long in that code: who asked waits that
-long, however idle the machine is. How long is at least the CPU time of the
-threads over their waits, and at least the CPU time over the segments with data
-that came on the server's ports; of a child for which its parent waits, the CPU
-time of those that ended, over how many there are at most. Below that it is a
-fact. It is a fact too of programs that compress, compile, encode or compute
-checksums for nobody who waits: such a job uses what it is given. It is one of a
-function that nearly all of the program's work goes through and that has its
-time in many calls, as the handler of a server has at full load. And where most
-of the time goes into writing answers, and into the kernel's work on sockets,
-waits and wake-ups, it is what any server does. What else a function asks of the
-kernel, such as files, memory or new processes, is its own.
+GOMAXPROCS. Where requests wait inside the program, a thread counts as full
+when it is busy for three quarters of the time.
 
-Fix: do less of it: another algorithm, an answer that is kept, work that is left
-out. Where one thread is full, more threads for it. Won't help: more CPUs for one
+It is also a warning where nothing is full, but a piece of a server's work
+computes for long in that code: the client waits that long, however idle the
+machine is. This time is at least the CPU time of the threads divided by their
+waits, and at least the CPU time divided by the segments with data that came on
+the server's ports. For a child for which its parent waits, it is the CPU time
+of the children that ended, divided by the most that there can be. Below that
+it is a fact.
+
+It is a fact, too, for programs that compress, compile, encode or compute
+checksums while nobody waits: such a job uses what it is given. It is a fact
+for a function that nearly all of the program's work goes through and that
+spreads its time over many calls, as the handler of a server does at full load.
+Where most of the time goes into writing answers, and into the kernel's work on
+sockets, waits and wake-ups, it is what any server does. Other work that a
+function asks of the kernel, such as files, memory or new processes, is its
+own.
+
+Fix: do less of it: another algorithm, a cached answer, work that is left out.
+Where one thread is full, more threads for it. Won't help: more CPUs for one
 thread; more threads on full CPUs.
 Disproof: another profile (perf record -g, async-profiler) has other code on top,
 or the work done in a second stays the same when the function is made cheaper.`,

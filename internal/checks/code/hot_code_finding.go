@@ -399,10 +399,10 @@ func hotConfidence(p *check.Pass, t *hotTarget, h *hotcode.Hot, late bool, f *ch
 	}
 	f.Doubts = append(f.Doubts, evidence.CPUDoubts(t.cpu)...)
 	if serves, known := evidence.Serves(p); known && !serves && f.Severity >= check.Warning {
-		f.Doubts = append(f.Doubts, "it listens for nobody: of a job that nobody waits for, full CPUs are no fault")
+		f.Doubts = append(f.Doubts, "it listens for nobody: for a job that nobody waits for, full CPUs are no fault")
 	}
 	if late {
-		f.Doubts = append(f.Doubts, "a job by the clock, for nobody who waits, looks the same")
+		f.Doubts = append(f.Doubts, "a timed job that nobody waits for looks the same")
 	}
 	f.Confidence = check.High
 	switch {
@@ -460,7 +460,7 @@ func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Rem
 	rest := quantity.Of("", max(0, 1-share.Number()), quantity.Ratio)
 	out := []check.Remedy{{
 		Action: "Do less in " + hotcode.At(hotcode.Function(h.Name), h.Line) +
-			": another algorithm, answers that are kept, work that is left out.",
+			": another algorithm, cached answers, work that is left out.",
 		Risk: "a change of the program, which has to be tested",
 		Effect: fmt.Sprintf("the share falls from %s; without this code the same work takes %s of the CPU time",
 			share.Text(), rest.Text()),
@@ -469,7 +469,7 @@ func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Rem
 	case strings.HasPrefix(harm.runtime, "Node"):
 		out = append(out, check.Remedy{
 			Action: "Take the work out of the event loop (worker_threads), or run more processes (cluster).",
-			Risk:   "each worker has a heap of its own, and what it is given is copied; full CPUs leave nothing to win",
+			Risk:   "each worker has a heap of its own, and its input is copied; full CPUs leave nothing to win",
 			Effect: "the event loop falls below a full CPU, and answers come sooner",
 		})
 	case harm.runtime != "":
@@ -483,7 +483,7 @@ func hotRemedies(h *hotcode.Hot, harm hotHarm, share quantity.Value) []check.Rem
 		out = append(out, check.Remedy{
 			Action: "Let it run more threads at a time: GOMAXPROCS of Go, more processes where a runtime has a lock " +
 				"for all of its code.",
-			Risk:   "what else the host does gets less of its CPUs",
+			Risk:   "other work on the host gets less of its CPUs",
 			Effect: "requests are worked on side by side",
 		})
 	case harm.thread:

@@ -20,8 +20,8 @@ var (
 	}
 	hotComputes = &check.Param{
 		Name: "computes", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the time in which threads are not idle: when they wait for longer than they compute, what they wait " +
-			"for is fixed first",
+		Why: "of the time in which threads are not idle: when they wait for longer than they compute, fix what they " +
+			"wait for first",
 	}
 )
 

@@ -52,11 +52,12 @@ and 21 from 21.0.8 on at the latest, look the answer up in a table instead.
 
 No stack shows it: the search is inlined into the caller. Measured, on x86-64:
 samples of program counters, by the machine code around them. The search is
-known by repne scasq and runs only when the remembered interface is another
-one; the comparison before it is where a CPU waits for the line that another
-has written. Waiting there, or a sample at the write that follows a search, tell
-type pollution from checks that honestly answer no: these search the list and
-write nothing. A loop that does little but such checks compares much, too.
+recognised by repne scasq and runs only when the remembered interface is
+another one. At the comparison before it, a CPU waits for the line that another
+has written. That wait, or a sample at the write that follows a search,
+distinguishes type pollution from checks that honestly answer no: these search
+the list and write nothing. A loop that does little but such checks compares
+much, too.
 
 Fix: check against one type only on the hot path, a concrete class rather than
 an interface, or run a JDK with the fix. The type pollution agent, given at
@@ -212,8 +213,8 @@ func pollutionFinding(p *check.Pass, t *typeChecks, warn bool) check.Finding {
 		Disproof: "the agent counts few checks, or the same program on JDK 25 is as slow.",
 	}
 	if t.write > 0 {
-		f.Doubts = append(f.Doubts, "checks that honestly answer no search the list, too; what part of it they are "+
-			"is not known")
+		f.Doubts = append(f.Doubts, "checks that honestly answer no search the list, too; their part of it is not "+
+			"known")
 	} else {
 		f.Confidence = check.Low
 		f.Doubts = append(f.Doubts, "no sample was at the write that follows a search: checks that honestly answer "+

@@ -21,12 +21,12 @@ var acceptQueueOverflow = &check.Check{
 	Doc: `A listener's accept queue overflows: clients wait a second or fail
 A connection whose handshake is done waits until the program calls accept(). When more wait than the backlog, which is
 the smaller of listen()'s argument and net.core.somaxconn, the kernel drops the client's SYN or last ACK
-(tcp_v4_syn_recv_sock in net/ipv4/tcp_ipv4.c). The client repeats after 1 s; with tcp_abort_on_overflow=1 it gets a
+(tcp_v4_syn_recv_sock in net/ipv4/tcp_ipv4.c). The client retransmits after 1 s; with tcp_abort_on_overflow=1 it gets a
 RST.
 
 Measured: ListenOverflows of the namespace over the window, which is exact, and the listeners' queue (Recv-Q of ss
--ltn) against their backlog (Send-Q) at each sample, which names the one. When none was full at a sample the namespace
-is named.
+-ltn) against their backlog (Send-Q) at each sample, which names the listener. When no queue was full at a sample, the
+namespace is named.
 
 Fix: accept faster first (a blocked or single accept loop, too little CPU or quota), then a larger backlog, and
 somaxconn with it when that is the limit in force. Won't help: tcp_max_syn_backlog, which is the queue before the

@@ -32,7 +32,7 @@ var (
 	}
 	paramBindKernel = &check.Param{
 		Name: "kernel-share", Default: 0.05, Unit: quantity.Ratio,
-		Why: "as for the search of connect(): with less the search is not what the kernel works at",
+		Why: "as for the search of connect(): with less, the kernel does not spend its time in the search",
 	}
 	paramBindCost = &check.Param{
 		Name: "search-cost", Default: 0.05, Unit: "CPUs",
@@ -45,18 +45,18 @@ var bindWithoutNoPort = &check.Check{
 	Name:  "bind-without-no-port",
 	Stage: check.Connections,
 	Doc: `bind(address, 0) before connect() takes ports from one pool for all destinations
-A client that binds its source address to port 0 has its port chosen in bind(), before the destination is known. So it
-must be one that no connection of that address uses, to whatever destination (inet_csk_get_port in
-net/ipv4/inet_connection_sock.c), nor one in TIME_WAIT. When none is left bind() fails with EADDRINUSE, "Address
+When a client binds its source address to port 0, bind() chooses the port before the destination is known. So no
+connection of that address may use the port, whatever its destination (inet_csk_get_port in
+net/ipv4/inet_connection_sock.c), not even one in TIME_WAIT. When none is left bind() fails with EADDRINUSE, "Address
 already in use", not EADDRNOTAVAIL; no kernel counter moves.
 
-Measured: calls of bind() for port 0 without IP_BIND_ADDRESS_NO_PORT, and those of them that found a port, by process
-and source address, against the ports in use from that address to all destinations. Failing while the pool is full is
-critical. A pool that is half used and used up faster than TIME_WAIT gives back warns; where only connects whose port
-bind() chose were seen, a full pool warns.
+Measured: calls of bind() for port 0 without IP_BIND_ADDRESS_NO_PORT and how many of them found a port, by process and
+source address, against the ports in use from that address to all destinations. Failures while the pool is full are
+critical. It is a warning when half of the pool is used and bind() takes ports faster than TIME_WAIT gives them back.
+Where only connects whose port bind() chose were seen, a full pool is a warning.
 
-Where BPF programs may run, samples of all CPUs show the search itself (inet_csk_get_port): a pool more than half used
-whose search has a twentieth of the kernel's samples of the host, and of a CPU, warns, too.
+Where BPF programs may run, samples of all CPUs show the search itself (inet_csk_get_port). It is also a warning when
+the pool is more than half used and the search has a twentieth of the host's kernel samples, and of a CPU.
 
 Fix: set IP_BIND_ADDRESS_NO_PORT before bind() (Linux 4.2): connect() then chooses the port, and each destination has
 a pool of its own. Or do not bind where the routing table chooses the same address. Won't help: tcp_tw_reuse, which
@@ -179,7 +179,7 @@ func addBindSearch(p *check.Pass, f *check.Finding) {
 		Named("CPU time in the search of bind()")
 	f.Evidence = append(f.Evidence, share, cost)
 	if functions != "" {
-		f.Notes = append(f.Notes, "of the kernel's samples in it: "+functions)
+		f.Notes = append(f.Notes, "the kernel's samples in it: "+functions)
 	}
 	if share.AtLeast(p.Param(paramBindKernel)) && cost.AtLeast(p.Param(paramBindCost)) && f.Severity < check.Warning {
 		f.Severity = check.Warning

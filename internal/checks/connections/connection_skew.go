@@ -24,7 +24,7 @@ var (
 	}
 	paramSkewPair = &check.Param{
 		Name: "pair-share", Default: 0.9, Unit: quantity.Ratio,
-		Why: "of two peers none can hold more than twice its fair half: nine in ten is as clear",
+		Why: "one of two peers cannot hold more than twice its fair half: nine in ten is as clear",
 	}
 	paramSkewRTT = &check.Param{
 		Name: "rtt-factor", Default: 2, Unit: quantity.Ratio,
@@ -40,15 +40,15 @@ A balancer that works per connection spreads connections, not requests. Long-liv
 backend added or restarted later gets none, and one peer does the work of several.
 
 Measured: connections that were established all through the window, per destination of one port and one subnet (/24,
-or /64 of IPv6), and the bytes they carry. One with more than twice its fair share of both (of two peers: nine tenths)
-is reported; as a warning only when its round trip is also twice that of the others, since roles may differ by design
-(a primary and its replicas). The round trip is the kernel's (tcpi_rtt), which ends with the acknowledgement: it shows
-how late the peer answers up to 40 ms (TCP_DELACK_MIN, include/net/tcp.h), when the peer's kernel acknowledges by
-itself. A peer that is later than that is information.
+or /64 of IPv6), and the bytes they carry. A peer with more than twice its fair share of both (of two peers: nine
+tenths) is reported; as a warning only when its round trip is also twice that of the others, since roles may differ by
+design (a primary and its replicas). The round trip is the kernel's (tcpi_rtt), which ends with the acknowledgement. So
+it shows how late the peer answers only up to 40 ms (TCP_DELACK_MIN, include/net/tcp.h): then the peer's kernel
+acknowledges by itself. A peer that is later than that is information.
 
 Fix: a maximal age of connections in the client or the balancer, balancing per request (L7), subsetting by the client.
-Disproved if the peers have different roles. A peer without any connection cannot be seen from here: compare with the list
-of backends.`,
+Disproved if the peers have different roles. A peer without any connection cannot be seen from here: compare with the
+list of backends.`,
 	URL:    "https://www.envoyproxy.io/docs/envoy/latest/faq/configuration/timeouts",
 	Needs:  []metric.Metric{metric.DestinationSockets, metric.DestinationBytes},
 	Uses:   []metric.Metric{metric.DestinationRTT, metric.DestinationOwner, metric.Sockets},
@@ -177,8 +177,8 @@ func skewFinding(p *check.Pass, peers []poolPeer, x poolPeer, held, carried quan
 			Effect: fmt.Sprintf("its share falls from %s towards %s within that age", held.Text(), fair.Text()),
 		}},
 		Disproof: "the peers have different roles, such as a primary and its replicas",
-		Doubts: []string{"peers with one port in one subnet are taken for one pool; roles are not known, nor " +
-			"peers without a connection"},
+		Doubts: []string{"peers with one port in one subnet count as one pool; roles are not known, nor peers " +
+			"without a connection"},
 	}
 	if slow, ok := skewHarm(p, peers, x); ok {
 		f.Severity = check.Warning

@@ -17,8 +17,8 @@ var (
 	paramFewRequest = evidence.RequestSeconds()
 	paramFewUsed    = &check.Param{
 		Name: "used", Default: 0.4, Unit: quantity.Ratio,
-		Why: "of the connections wait for an answer; a proxy keeps a spare one open, and nobody waits for one of " +
-			"those that are used less",
+		Why: "of the connections wait for an answer; a proxy keeps a spare one open, and where connections are used " +
+			"less, nobody waits for one",
 	}
 	paramFewQueued = &check.Param{
 		Name: "queued", Default: 0.5, Unit: quantity.Ratio,
@@ -40,11 +40,11 @@ Where more come in, they wait inside the program, and the destination is not
 even asked: maxconn of a server in HAProxy, default_pool_size of PgBouncer, a
 limit of the client's pool.
 
-Measured: how many requests are in progress, by the sockets of clients without an
-answer, and how many connections the program has to destinations that it asks
-meanwhile: no more can be under way where each has one at a time. The connections
-must be in use: those that wait for an answer, or whose session of PostgreSQL is
-in a transaction that asks nothing, are a good part of them. Where each has a
+Measured: the requests in progress, by the sockets of clients without an
+answer, and the program's connections to destinations that it asks meanwhile.
+If each connection has one request at a time, no more can be under way. The
+connections must be in use: a good part of them wait for an answer, or their
+session of PostgreSQL is in a transaction that asks nothing. If each has a
 thread that waits for its answer, and no other thread waits for one, requests
 wait for a thread: that is waiting-on-backend.
 
@@ -66,7 +66,7 @@ slower with more of them.`,
 
 func runFewConnections(p *check.Pass) error {
 	if _, known := evidence.Serves(p); !known {
-		return check.NotAssessed("name a process", "whose requests these are is known of a target only")
+		return check.NotAssessed("name a process", "whose requests these are is known only for a target")
 	}
 	l, ok := evidence.LedgerOf(p)
 	if !ok {
@@ -122,7 +122,7 @@ func lentToClients(f *check.Finding, lent quantity.Value) {
 	f.Evidence = append(f.Evidence, lent)
 	f.Remedies = append(f.Remedies, check.Remedy{
 		Action: "end transactions before the client computes or asks somebody else: a pooler that lends by " +
-			"transaction has the connection back then",
+			"transaction then gets the connection back",
 		Risk:   "what belongs together must stay in one transaction",
 		Effect: "fewer connections serve as many requests",
 	})
@@ -181,7 +181,7 @@ func fewFinding(p *check.Pass, r evidence.Requests, most string, open, used, sha
 		Remedies: []check.Remedy{{
 			Action: fmt.Sprintf("allow more connections to %s at once, as many as it can serve: %s", most,
 				cmp.Or(evidence.BoundsOf(p.Meta.Target.Name).Asks, "the maximum of the pool")),
-			Risk:   "it is asked more at once: see that it is not slower for it",
+			Risk:   "it gets more requests at once: check that it does not slow down",
 			Effect: fmt.Sprintf("with enough of them %s of a request's time is saved", share.Text()),
 		}},
 		Placebos: []string{"more threads or CPUs here: they wait for a connection, too"},

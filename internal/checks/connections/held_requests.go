@@ -18,8 +18,8 @@ var (
 	paramHeldRequest = evidence.RequestSeconds()
 	paramHeldLock    = &check.Param{
 		Name: "lock", Default: 0.02, Unit: quantity.Seconds,
-		Why: "that a request takes, where most are known to wait for a lock or a pool of the program's own: that is " +
-			"no design, whatever it takes, and a mean of less comes from a few requests at a time",
+		Why: "that a request takes, where most are known to wait for a lock or a pool of the program's own: nobody " +
+			"designs that, however long it takes, and a lower mean comes from a few requests at a time",
 	}
 	paramHeldShare = &check.Param{
 		Name: "held", Default: 0.5, Unit: quantity.Ratio,
@@ -32,18 +32,18 @@ var (
 	}
 	paramHeldQueue = &check.Param{
 		Name: "queue", Default: 2, Unit: "requests",
-		Why: "in progress for each thread that stands elsewhere: with one each they may be meant to stand there",
+		Why: "in progress for each thread that stands elsewhere: with one each they may stand there on purpose",
 	}
 	paramHeldTimer = &check.Param{
 		Name: "timer", Default: 0.75, Unit: quantity.Ratio,
-		Why: "of the answers, beyond those that come to it by chance: an answer that a timer sends may be late, as " +
-			"its thread waits for a CPU, or many are sent one after the other",
+		Why: "of the answers, beyond those that match by chance: an answer that a timer sends may be late, because " +
+			"its thread waits for a CPU or many are sent one after the other",
 	}
 	paramHeldFull = &check.Param{
 		Name: "full", Default: 0.75, Unit: quantity.Ratio,
-		Why: "of a CPU, by one thread, or of all CPUs that the program may use: the queue before a server that is " +
-			"used for three quarters has three in it (M/M/1; L. Kleinrock, Queueing Systems I, 3.2), and requests " +
-			"wait for the CPU",
+		Why: "of a CPU, by one thread, or of all CPUs that the program may use: a server that is busy three quarters " +
+			"of the time has three requests in its queue (M/M/1; L. Kleinrock, Queueing Systems I, 3.2), and " +
+			"requests wait for the CPU",
 	}
 )
 
@@ -52,36 +52,38 @@ var heldRequests = &check.Check{
 	Stage: check.Connections,
 	Doc: `Requests wait inside a program that has nothing to do
 
-Clients wait for answers, and the program neither computes for them nor waits for
-anybody else: it holds them back by a timer, a limit or a queue of its own, as
-limit_req of nginx, a pooler's queue, or a full pool of workers does.
+Clients wait for answers, and the program neither computes for them nor waits
+for anybody else. It holds them back by a timer, a limit or a queue of its own:
+limit_req of nginx, a pooler's queue, or a full pool of workers.
 
 Measured: requests in progress by the sockets of clients without an answer, and
 by Little's law how long each takes; set against the threads that run or wait
 with work at hand, and the connections that wait for an answer of others.
 
-It is not a fault on its own: long polls, subscriptions and blocking
-reads of a queue look the same, and are meant to. It is a warning where no
-thread waits for the next request or event meanwhile, and each that does
-something has several requests to serve: an event loop that sleeps, or waits
-for something else, in a handler. Threads that did not run once are not counted.
-It is a warning as well where most requests are coroutines of Python (asyncio) or
-async functions of Node.js that wait for a lock, a semaphore or a pool that others
-have, for room in a queue, or sleep and are answered within the window: their
-functions and lines are named. For such a lock or pool less time of a request is
-enough, since no design asks for it. A lock of Node.js is known by its name (acquire,
-lock, runExclusive) or its library.
-Of any program but those in Java and Go it is a warning where the answers are
+It is not a fault on its own: long polls, subscriptions and blocking reads of a
+queue look the same by design. It is a warning where no thread waits for the
+next request or event meanwhile, and each thread that does something has
+several requests to serve: an event loop sleeps in a handler, or waits there
+for something else. Threads that did not run once are not counted.
+
+It is also a warning where most requests are coroutines of Python (asyncio) or
+async functions of Node.js that wait for a lock, a semaphore or a pool that
+others have, or for room in a queue, or that sleep and are answered within the
+window. The check names their functions and lines. For such a lock or pool less
+time of a request is enough, since nobody designs that. A lock of Node.js is
+recognised by its name (acquire, lock, runExclusive) or its library.
+
+For any program but those in Java and Go it is a warning where the answers are
 sent within two milliseconds of the end of a timed wait of one of its threads,
-and requests end in the window: they wait for a time that it has set, as a rate
-limit, a delay or a pause before the next try.
-Where the program uses up its CPUs, or a thread of it a whole one, or always as
-many as its runtime lets run at once, requests wait for those, and this check is
+and requests end in the window: they wait for a time that the program has set,
+such as a rate limit, a delay or a pause before the next try. Requests wait for
+CPUs where the program uses up its own, or one of its threads uses a whole one,
+or it always runs as many threads as its runtime allows. There this check is
 silent.
 
 Fix: find the limit in the program's configuration or its log, and raise it or
-send less. Won't help: more CPUs. Disproof: clients wait by design,
-as long polls that end within seconds, or blocking reads of a queue.`,
+send less. Won't help: more CPUs. Disproof: clients wait by design, such as
+long polls that end within seconds, or blocking reads of a queue.`,
 	URL: "https://nginx.org/en/docs/http/ngx_http_limit_req_module.html",
 	Needs: []metric.Metric{
 		metric.ListenerOwes, metric.DestinationAsked,
@@ -105,7 +107,7 @@ as long polls that end within seconds, or blocking reads of a queue.`,
 
 func runHeldRequests(p *check.Pass) error {
 	if _, known := evidence.Serves(p); !known {
-		return check.NotAssessed("name a process", "whose requests these are is known of a target only")
+		return check.NotAssessed("name a process", "whose requests these are is known only for a target")
 	}
 	l, ok := evidence.LedgerOf(p)
 	if !ok || l.Window <= 0 {
@@ -210,7 +212,7 @@ func blockedLoop(p *check.Pass, l *ledger.Ledger, h evidence.HeldRequests, f *ch
 	f.Remedies = []check.Remedy{{
 		Action: "take the wait out of the thread that serves all: a timer or an asynchronous call in an event loop, " +
 			"or a thread of its own for what waits",
-		Risk: "order changes: the next request is begun before this one ends", Effect: f.Remedies[0].Effect,
+		Risk: "order changes: the next request begins before this one ends", Effect: f.Remedies[0].Effect,
 	}}
 	f.Placebos = []string{"more CPUs: the thread waits", "more connections or clients: they wait for the same thread"}
 	f.Disproof = "the thread is seen in epoll_wait or poll most of the time (/proc/PID/task/TID/syscall)"
@@ -375,10 +377,10 @@ func heldFinding(p *check.Pass, h evidence.HeldRequests) check.Finding {
 		Evidence: []quantity.Value{h.InProgress, h.Each, h.Works, h.Asks, h.Share},
 		Remedies: []check.Remedy{{
 			Action: heldWhere(p.Meta.Target.Name),
-			Risk:   "the limit may protect something that is asked more then",
+			Risk:   "the limit may protect something that then gets more requests",
 			Effect: fmt.Sprintf("up to %s of a request's time is saved", h.Share.Text()),
 		}},
-		Placebos: []string{"more CPUs: it uses those that it has for a small part of the time"},
+		Placebos: []string{"more CPUs: it uses the ones it has for only a small part of the time"},
 		Disproof: "clients wait by design: long polls, subscriptions, streams",
 		Lead: check.Lead{
 			Heading: "requests are held",

@@ -160,8 +160,8 @@ func coroutineRemedy(wait hotcode.Wait, effect string) check.Remedy {
 		}
 	}
 	return check.Remedy{
-		Action: "have more of what they wait for (the limit of the semaphore, the pool or the queue), as many as " +
-			"what is behind it can serve, or give it back sooner",
-		Risk: "what is behind it is asked more at once", Effect: effect,
+		Action: "raise the limit that they wait for (of the semaphore, the pool or the queue) to what is behind it " +
+			"can serve, or give it back sooner",
+		Risk: "what is behind it gets more requests at once", Effect: effect,
 	}
 }

@@ -24,7 +24,7 @@ moves.
 
 Measured: client-side sockets in every state from one source to one destination, over the usable ports. TIME_WAIT that
 tcp_tw_reuse may take is not counted. At 90 % and growing it warns with the time left; full is critical; a steady
-level is info. Where BPF programs may run, the failures themselves are counted, and full alone is not critical.
+level is info. Where BPF programs may run, the failures themselves are counted, and a full range alone is not critical.
 
 The fix depends on the state that dominates: TIME_WAIT is short connections (keep-alive; see
 short-connection-ceiling), ESTABLISHED is too many held at once (a smaller pool, multiplexing, more destination

@@ -13,8 +13,8 @@ import (
 var (
 	nagleHeld = &check.Param{
 		Name: "held", Default: 0.1, Unit: quantity.Sockets,
-		Why: "a request that is held for 40 ms and comes at most five times a second on a connection holds it a " +
-			"fifth of the time; half of that is more than what a look may meet by chance",
+		Why: "at most five requests a second on a connection, each held for 40 ms, hold it a fifth of the time; half " +
+			"of that is more than what a look may meet by chance",
 	}
 	nagleSeen = &check.Param{
 		Name: "seen", Default: 0.3, Unit: quantity.Ratio,
@@ -34,13 +34,13 @@ var nagleDelayedAck = &check.Check{
 	Doc: `Small writes wait for an acknowledgement that the peer delays
 
 Nagle's algorithm keeps less than a segment back while something is unacknowledged. A peer that has nothing to send
-acknowledges after 40 ms (TCP_DELACK_MIN). A program that writes a header and then a body, without TCP_NODELAY, so waits
-40 ms in each request, on an idle machine and an idle network: 25 requests a second on a connection, whatever it costs
-to serve them.
+acknowledges after 40 ms (TCP_DELACK_MIN). So a program that writes a header and then a body, without TCP_NODELAY,
+waits 40 ms in each request, on an idle machine and an idle network: 25 requests a second on a connection, whatever it
+costs to serve them.
 
-Measured: at each look at the sockets, established connections with less than a segment to send that is not sent, while
-something is unacknowledged. A connection that waits for a window has more to send; one with TCP_NODELAY keeps nothing
-back. Both sides of a loopback connection are looked at.
+Measured: at each look at the sockets, established connections with less than a segment unsent while something is
+unacknowledged. A connection that waits for a window has more to send; one with TCP_NODELAY keeps nothing back. Both
+sides of a loopback connection are looked at.
 
 Fix: TCP_NODELAY on the side that writes (Java's HTTP server: -Dsun.net.httpserver.nodelay=true), or one write for
 header and body. Won't help: more threads, more CPUs, larger buffers. Disproved if the answer time stays the same with

@@ -14,7 +14,7 @@ import (
 var (
 	paramKeepaliveRate = &check.Param{
 		Name: "rate", Default: 50, Unit: "connections/s",
-		Why: "below 50 a second handshakes cost less than a percent of a CPU and any pool's own churn reaches it",
+		Why: "below 50 a second handshakes cost less than a percent of a CPU, and any pool's own churn reaches that",
 	}
 	paramKeepaliveSegments = &check.Param{
 		Name: "segments", Default: 4, Unit: "segments/connection",
@@ -49,7 +49,7 @@ var (
 	}
 	paramKeepaliveOpening = &check.Param{
 		Name: "opening", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the network waits of a program that serves nobody: below half, its requests have more of them",
+		Why: "of the network waits of a program that serves nobody: below half, it waits more for its requests",
 	}
 	paramKeepaliveRequest = evidence.RequestSeconds()
 	paramKeepaliveBusy    = &check.Param{
@@ -62,22 +62,23 @@ var noKeepalive = &check.Check{
 	Name:  "no-keepalive",
 	Stage: check.Connections,
 	Doc: `A new connection for every request
-Each connection costs a handshake (a round trip more of latency, two with TLS), about ten packets, and a slow start
-from ten segments. Kept open it costs that once.
+Each connection costs a handshake (one more round trip of latency, two with TLS), about ten packets, and a slow start
+from ten segments. A kept connection costs that once.
 
-Where BPF programs may run, each connection is counted with the process that opened it and the requests it can have
-had, and only processes whose connections had about one are accused, whatever others do to the same destination.
+Where BPF programs may run, the check counts each connection with the process that opened it and the requests it can
+have had. It reports only processes whose connections had about one, whatever others do to the same destination.
 
 Measured otherwise: connections opened per second by this namespace, and data segments sent per connection opened or
-accepted: up to four is about one request each. The destination with the most short-lived sockets is named. It is
-info, and a warning where it does harm: a share of the port ceiling, or si + sy the larger part of a busy CPU, or the
-handshake is much of the time for which a connection is open, or requests take long and wait for most of this while
-connections are opened or closed, by the stacks of Java, Go and Python (of a program that serves nobody: most of its
-waits for the network). Then more than one request is accused, too: the first answers are those of TLS and of a login.
+accepted: up to four is about one request each. The destination with the most short-lived sockets is named. It is info,
+and a warning where it does harm: it reaches a share of the port ceiling; si + sy is the larger part of a busy CPU; the
+handshake is much of the time for which a connection is open; or requests take long, and most of that is waiting while
+connections are opened or closed, by the stacks of Java, Go and Python (for a program that serves nobody: most of its
+waits for the network). Then connections with more than one request are reported, too: their first answers are those of
+TLS and of a login.
 
-Fix: a connection pool. In nginx it takes all three: keepalive in the upstream block, proxy_http_version 1.1, and an
-empty Connection header; keepalive alone changes nothing (measured: 1.00 connections per request with it, 0.001 with
-all three).
+Fix: a connection pool. nginx needs all three: keepalive in the upstream block, proxy_http_version 1.1, and an empty
+Connection header; keepalive alone changes nothing (measured: 1.00 connections per request with it, 0.001 with all
+three).
 Disproved if the requests of one connection are many (access log: requests per connection).`,
 	URL:   "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
 	Needs: []metric.Metric{metric.TCPActiveOpens, metric.TCPPassiveOpens},

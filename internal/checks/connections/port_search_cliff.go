@@ -38,8 +38,8 @@ var (
 	}
 	paramCliffKernel = &check.Param{
 		Name: "kernel-share", Default: 0.05, Unit: quantity.Ratio,
-		Why: "measured beyond half of the range: 48 % of the kernel's time; below it the search is not what the " +
-			"kernel works at",
+		Why: "measured beyond half of the range: 48 % of the kernel's time; below it the kernel does not spend its " +
+			"time in the search",
 	}
 	paramCliffOpens = &check.Param{
 		Name: "connects", Default: 10, Unit: "connections/s",
@@ -55,15 +55,15 @@ Once more than half the port range towards one destination is taken, connect() s
 connection (__inet_hash_connect and __inet_check_established in net/ipv4/inet_hashtables.c). No error, no counter:
 only system time, and a rate of connections that falls by a factor of ten or more.
 
-Where BPF programs may run, the search itself is timed, connect by connect, and shows before any connect fails: from
-SYN_SENT to the moment the SYN was sent. A search that is not slow is no finding, whatever the share of the range.
+Where BPF programs may run, the check times the search of each connect, from SYN_SENT to the moment the SYN was sent,
+so it shows before any connect fails. A search that is not slow is no finding, whatever the share of the range.
 
-The profile of all CPUs names the kernel's functions and gives the search's CPU time per connect, which has no waiting
-in it. A profile without those functions disproves the cliff.
+The profile of all CPUs names the kernel's functions and gives the search's CPU time per connect, which includes no
+waiting. A profile without those functions disproves the cliff.
 
-Measured otherwise: ports in use (TIME_WAIT that tcp_tw_reuse may take not counted) to one destination over the usable
-ports, with connects going on and system time as the effect, of the host or of a process that connects there. Without
-the effect it is info.
+Measured otherwise: the ports in use to one destination (without TIME_WAIT that tcp_tw_reuse may take), divided by the
+usable ports, while connects go on. The effect is the system time of the host or of a process that connects there;
+without it, it is info.
 
 Fix: fewer ports in TIME_WAIT (keep-alive, then tcp_tw_reuse=1). A wider range postpones the cliff, and makes it
 deeper.
@@ -127,7 +127,7 @@ func reportCliff(p *check.Pass, r evidence.PortRange, l evidence.PortLoad, opens
 			f.Summary += fmt.Sprintf("; it costs %s of CPU time a connect", cpu.Text())
 		}
 		if functions != "" {
-			f.Notes = append(f.Notes, "of the kernel's samples in it: "+functions)
+			f.Notes = append(f.Notes, "the kernel's samples in it: "+functions)
 		}
 	}
 	switch {
@@ -210,7 +210,7 @@ func cliffFinding(p *check.Pass, r evidence.PortRange, l evidence.PortLoad, open
 		},
 		Disproof: "perf top -e cpu-clock:k shows neither __inet_hash_connect nor __inet_check_established",
 		Doubts: append(slices.Clone(r.Doubts),
-			"no kernel profile was recorded, so that the search causes the system time is inferred"),
+			"no kernel profile was recorded: that the search causes the system time is inferred"),
 		Confidence: check.Medium,
 	}
 	if share.Work() != "" {

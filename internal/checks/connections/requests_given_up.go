@@ -21,7 +21,7 @@ var (
 	}
 	paramGivenUpAgain = &check.Param{
 		Name: "again", Default: 1.5, Unit: "connections/requests",
-		Why: "opened for each request to the target: one is what it takes, and half of the requests are asked twice",
+		Why: "opened for each request to the target: one is enough; here half of the requests are sent twice",
 	}
 )
 
@@ -30,15 +30,15 @@ var requestsGivenUp = &check.Check{
 	Stage: check.Connections,
 	Doc: `A program gives up waiting for answers, and closes the connection
 
-A time-out that is shorter than the dependency needs saves nobody: the
-dependency works on what nobody waits for any more, and a retry asks it once
-more. Retries multiply the load just when it is too much, and keep it there.
+A time-out shorter than the dependency needs saves nothing: the dependency
+works on answers that nobody waits for any more, and a retry asks it once more.
+Retries multiply the load just when it is too much, and keep it there.
 
-Measured: each connection that the target opened, as it ends: the target closed
-it first, what it had sent was unanswered, and it had waited for a tenth of
-a second and more. Where the target serves requests itself, how many connections
-it opens for each. A client that says good-bye before it closes, as with TLS, is
-not counted.
+Measured: the connections that the target opened, as they end. One counts if
+the target closed it first, had no answer to what it had sent, and had waited
+for a tenth of a second or more. Where the target serves requests itself: how
+many connections it opens for each. A client that says good-bye before it
+closes, as with TLS, is not counted.
 
 Fix: make the dependency faster or larger, or give it the time it needs; bound
 retries by a budget, such as a tenth of the requests, with a pause that grows.
@@ -89,7 +89,7 @@ func reportGivenUp(p *check.Pass, f evidence.ClientFlow, n, window quantity.Valu
 			{
 				Action: "Find out why " + f.Destination + " takes longer than that, and make it faster or larger; " +
 					"until then give it the time it needs.",
-				Risk:   "who waits longer holds a thread or a connection for longer",
+				Risk:   "a longer wait holds a thread or a connection for longer",
 				Effect: "connections given up fall to 0",
 			},
 			{

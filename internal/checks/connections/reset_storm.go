@@ -32,8 +32,8 @@ A reset drops what is in flight: a request fails, or its answer is lost.
 
 Measured: EstabResets (established connections that ended by a reset, of either side) over connections opened and
 accepted. At 5 % and ten a second it warns; resets sent (OutRsts) alone, or fewer, are info. On loopback both ends of
-a connection are in the same counters, which leaves the share as it is. Where BPF programs may run, only those count
-for a warning on which a request had no answer.
+a connection are in the same counters, which leaves the share as it is. Where BPF programs may run, a reset counts for
+a warning only if a request had no answer.
 
 Causes: a program that closes with data unread, a process that died or was killed, an idle timeout of the peer shorter
 than the client pool's, a load balancer that expires flows. Harmless: health checks, and clients and load generators

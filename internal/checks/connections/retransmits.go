@@ -23,7 +23,7 @@ var (
 	}
 	paramRetransRepeats = &check.Param{
 		Name: "repeats", Default: 30, Unit: quantity.Segments,
-		Why: "or this many, of however few: a connection to a peer that is gone repeats six times in 10 s " +
+		Why: "or this many, however few were sent: a connection to a peer that is gone retransmits six times in 10 s " +
 			"(at 0.2, 0.4, 0.8 … s), so it takes five of those",
 	}
 	paramRetransOwn = &check.Param{
@@ -42,14 +42,14 @@ var retransmits = &check.Check{
 	Stage: check.Connections,
 	Doc: `TCP retransmits: the path loses packets
 Measured: (RetransSegs − TCPSynRetrans − TCPDSACKRecv) / OutSegs over the window, if at least a thousand segments were
-sent, or 30 were repeated. OutSegs does not count the repeats. SYNs are taken off, as they have checks of their own, and
-so are repeats that the peer already had: an acknowledgment was late then, as on a host whose CPUs are full, and the
-probe of RFC 8985 was sent for nothing. The destination whose connections repeated most is named. It explains
-why that one answers late where the repeats, at 200 ms each (TCP_RTO_MIN in include/net/tcp.h), come to half of the time
-that is waited for it.
+sent, or 30 were retransmitted. OutSegs does not count retransmissions. SYNs are subtracted, as they have checks of
+their own. So are segments that the peer already had: there an acknowledgment was late, as on a host whose CPUs are
+full, and the probe of RFC 8985 was sent for nothing. The check names the destination whose connections retransmitted
+most. The loss explains why that destination answers late if its retransmissions, at 200 ms each (TCP_RTO_MIN in
+include/net/tcp.h), add up to half of the time spent waiting for it.
 
 One percent holds a loss-based flow to a dozen segments a round trip; at five percent it lives on timeouts. BBR bears
-more loss, and sends more of it.
+more loss, and causes more of it.
 
 Fix: the path: a saturated link, queue or core (softnet-drops, nic-drops), a policer, a duplex or cable fault, an MTU
 black hole. Won't help: larger tcp_rmem and tcp_wmem; net.ipv4.tcp_retries2.

@@ -25,13 +25,13 @@ shows.
 
 Measured per source and destination: sockets that entered TIME_WAIT in the last second, and TIME_WAIT held / 60 s,
 which is the rate of the last minute. With tcp_tw_reuse=1 and timestamps (or 2 on loopback) a port is free again after
-tcp_tw_reuse_delay, 1 s before that setting existed, and the ceiling is ports / delay. Where the peer closes first
-this side has no TIME_WAIT and no ceiling. A slow trickle may hold thousands of TIME_WAIT and is no fault: the share
-of the ceiling counts.
+tcp_tw_reuse_delay (1 s on kernels without that setting), and the ceiling is ports / delay. Where the peer closes first
+this side has no TIME_WAIT and no ceiling. A slow trickle may hold thousands of TIME_WAIT and is no fault: the share of
+the ceiling counts.
 
 Fix: keep-alive or a pool; then tcp_tw_reuse=1; then a wider range; then more destination or source addresses.
 Won't help: tcp_fin_timeout, a larger tcp_max_tw_buckets.
-Disproved if connect() fails never and the rate rises further under more load.`,
+Disproved if connect() never fails and the rate rises further under more load.`,
 	URL:    "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/net/tcp.h",
 	Needs:  evidence.PortNeeds(),
 	Uses:   evidence.PortUses(),

@@ -36,17 +36,18 @@ var slowAccept = &check.Check{
 	Stage: check.Connections,
 	Doc: `Connections wait to be accepted by a program that has CPU time to spare
 
-The handshake is the kernel's: a client is connected, sends its request, and
+The kernel does the handshake: a client is connected, sends its request, and
 waits. A program that takes no more connections has reached a limit of its own:
-all workers of a pre-fork server wait for something, or the number of
-connections that its configuration allows is there.
+all workers of a pre-fork server wait for something, or it has as many
+connections as its configuration allows.
 
 Measured: the length of the accept queue at each look, and how many connections
-were established in the window. The one over the other is how long a connection
-waits at least (Little's law); at a socket of AF_UNIX each client is known, and
-for how long it was seen to wait. The threads' states tell that the program
-neither runs nor waits for a CPU meanwhile, and that no interpreter that runs
-one thread at a time is full. It is critical where the queue overflows.
+were established in the window. The length divided by the rate is the least
+time that a connection waits (Little's law); at a socket of AF_UNIX each client
+is known, and how long it was seen to wait. The threads' states show that
+meanwhile the program neither runs nor waits for a CPU, and that no interpreter
+that runs one thread at a time is full. It is critical where the queue
+overflows.
 
 Fix: more workers or connections (pm.max_children, workers, -c, maxconn), or
 speed up what the workers wait for. Won't help: a longer backlog; more
@@ -64,7 +65,7 @@ clients wait then, and longer. Disproof: Recv-Q of ss -ltn, or ss -lx, is 0 at m
 
 func runSlowAccept(p *check.Pass) error {
 	if _, known := evidence.Serves(p); !known {
-		return check.NotAssessed("name a process", "whether a program has time to accept is known of a target only")
+		return check.NotAssessed("name a process", "whether a program has time to accept is known only for a target")
 	}
 	l, ok := evidence.LedgerOf(p)
 	if !ok {
@@ -102,8 +103,8 @@ func slowAcceptFinding(p *check.Pass, l *ledger.Ledger, address string, queue qu
 		Remedies: []check.Remedy{{
 			Action: "let the program serve more at once: " + cmp.Or(evidence.BoundsOf(p.Meta.Target.Name).Serves,
 				"more workers (workers, processes, threads), or more connections (-c, max_connections)"),
-			Risk:   "what the workers ask is asked more at once, and memory grows with each of them",
-			Effect: fmt.Sprintf("connections are accepted at once in place of after %s", wait.Text()),
+			Risk:   "what the workers ask gets more requests at once, and memory grows with each of them",
+			Effect: fmt.Sprintf("connections are accepted at once instead of after %s", wait.Text()),
 		}},
 		Placebos: []string{"a longer backlog: more clients wait then, and longer"},
 		Disproof: "Recv-Q of the listener is 0 at most looks (ss -ltn)",
@@ -153,14 +154,14 @@ func keptByIdle(l *ledger.Ledger, f *check.Finding) {
 		f.Summary += fmt.Sprintf("; %s of %s each keep a connection on which nobody asks", workers.Text(), pool.Title())
 		f.Evidence = append(f.Evidence, workers)
 		f.Remedies = append([]check.Remedy{{
-			Action: "close connections on which nobody asks sooner (KeepAliveTimeout, keep-alive), or keep them " +
-				"without a worker each (mpm_event, asynchronous workers)",
+			Action: "close idle connections sooner (KeepAliveTimeout, keep-alive), or keep them without a worker " +
+				"each (mpm_event, asynchronous workers)",
 			Risk:   "a client that asks again later connects anew",
 			Effect: "a worker is free as soon as it has answered",
 		}}, f.Remedies...)
 		return
 	}
-	f.Notes = append(f.Notes, "no thread has work: a limit of its own holds it back, such as of connections")
+	f.Notes = append(f.Notes, "no thread has work: a limit of its own, such as of connections, holds it back")
 }
 
 // refused makes it critical if connections are refused now. On a full socket of AF_UNIX connect() fails or blocks.

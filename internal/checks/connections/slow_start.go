@@ -25,7 +25,7 @@ var (
 	}
 	slowStartShare = &check.Param{
 		Name: "share", Default: 0.5, Unit: quantity.Ratio,
-		Why: "when half of a connection's life is growth, a window that is there already halves the time of a request",
+		Why: "when half of a connection's life is growth, a window that has grown already halves the time of a request",
 	}
 	slowStartMost = &check.Param{
 		Name: "share-most", Default: 1.2, Unit: quantity.Ratio,
@@ -55,13 +55,13 @@ A new connection may have ten segments (14 kB) on the way, and doubles that each
 kB takes six round trips, where a connection that has carried as much before needs one. On a path of 30 ms that is 180
 ms of each request, with idle CPUs, an idle link and no loss.
 
-Measured for each destination: bytes per connection that ended, in the greater direction, and from them the round
-trips of doubling; times the least round trip that the kernel saw on connections to it, against how long the
+Measured for each destination: the bytes per connection that ended, in the greater direction, give the round trips of
+doubling. Their number times the least round trip that the kernel saw on connections to it is set against how long the
 connections were established. Only connections with one request each count. If the arithmetic gives more than their
-whole life, the peer begins with a larger window, and nothing is said.
+whole life, the peer begins with a larger window, and the check reports nothing.
 
-It is a fact and no warning: a peer that sends slowly for a reason of its own looks the same from here, for the window
-is on its side. What is told is the most that a kept connection can save.
+It is a fact and no warning: a peer that sends slowly for a reason of its own looks the same from here, because the
+window is on its side. The saving it reports is the most that a kept connection can bring.
 
 Fix: keep connections and use them again, and let the window outlive pauses (net.ipv4.tcp_slow_start_after_idle=0 on
 the side that sends much). Won't help: larger socket buffers: they bound the window only after it has grown.

@@ -23,7 +23,7 @@ var (
 	}
 	paramPileupRTT = &check.Param{
 		Name: "default-rtt", Default: 0.001, Unit: quantity.Seconds,
-		Why: "used where no connection is established to ask: a millisecond is long inside a data centre",
+		Why: "used where no established connection gives one: a millisecond is long inside a data centre",
 	}
 )
 
@@ -38,8 +38,8 @@ Measured: the median of SYN_SENT sockets to the destination over the samples, ag
 SYN_SENT sockets that have repeated their SYN. A slow path alone (many in SYN_SENT, none repeated) is no finding.
 
 Two causes look alike here: the path drops (firewall, conntrack, a saturated SNAT core, the peer is down), or the
-peer's accept queue is full. The peer tells: if its ListenOverflows rises it is the queue, if not the path. Where the
-peer listens in the same namespace, the check looks itself.
+peer's accept queue is full. The peer knows which: if its ListenOverflows rises it is the queue, if not the path. Where
+the peer listens in the same namespace, the check looks itself.
 Won't help: larger tcp_max_syn_backlog or local port range on this side.
 Disproved if the sockets in SYN_SENT change within a round trip (ss -tno state syn-sent shows no timer above 1 s).`,
 	URL:   "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/net/ipv4/tcp_timer.c",

@@ -23,8 +23,8 @@ var (
 	}
 	tlsFew = &check.Param{
 		Name: "rate-of-dear-ones", Default: 10, Unit: "connections/s",
-		Why: "a signature with an RSA key of 4096 bits takes 5 to 10 ms: ten a second are a tenth of a CPU, and no " +
-			"fewer are worth a look",
+		Why: "a signature with an RSA key of 4096 bits takes 5 to 10 ms: ten a second are a tenth of a CPU, and " +
+			"fewer are not worth a look",
 	}
 	tlsBusy = &check.Param{
 		Name: "busy", Default: 0.25, Unit: quantity.CPUs,
@@ -62,15 +62,15 @@ var tlsNoResumption = &check.Check{
 	Stage: check.Connections,
 	Doc: `Each connection makes a whole TLS handshake
 A full handshake signs with the certificate's key on the server, and verifies the chain on the client: 0.5 to 2 ms of
-CPU time with RSA of 2048 bits (measured of nginx: 482 to 535 µs a connection, and 118 to 120 µs when the session was
-resumed). A session that is resumed, and a connection that is kept, make none.
+CPU time with RSA of 2048 bits (measured with nginx: 482 to 535 µs a connection, and 118 to 120 µs when the session was
+resumed). A resumed session and a kept connection need none.
 
 The check takes the share of the process's CPU samples in functions that only a full handshake calls: of Go's
 crypto/tls, of OpenSSL and of the JDK. It is a warning with at least 50 connections a second and a quarter of a CPU in
-use, or with fewer whose handshakes alone take a quarter of a CPU; of a JVM it is a fact beside crypto-handshake,
+use, or with fewer whose handshakes alone take a quarter of a CPU. For a JVM it is a fact beside crypto-handshake,
 which names the caller. Where the host's CPUs would be less than 80 % busy without the handshakes, it is the cause of
-cpu-saturated. Functions of stripped libraries without frame pointers can be missed, so silence about such a program
-is no proof.
+cpu-saturated. Functions of stripped libraries without frame pointers can be missed, so silence about such a program is
+no proof.
 
 Fix: keep connections; let sessions be resumed, which takes both ends: tickets or a session cache on the server,
 shared by its instances, and a client that keeps its sessions. Tickets alone are a placebo with a client that throws

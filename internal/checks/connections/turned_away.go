@@ -28,18 +28,19 @@ var turnedAway = &check.Check{
 	Stage: check.Connections,
 	Doc: `A server closes connections that it has just accepted, without an answer
 
-The client is connected, for the kernel has done the handshake, and has sent its
-request. A server that has as many connections as it may have accepts one more
+The kernel has done the handshake, so the client is connected and has sent its
+request. A server that has reached its limit of connections accepts one more
 only to close it: worker_connections of nginx, maxclients of redis,
-max_connections of a database. Its clients see "connection reset", "server closed
-the connection" or "too many clients", and mostly try again at once.
+max_connections of a database. Its clients see "connection reset", "server
+closed the connection" or "too many clients", and mostly try again at once.
 
-Measured: each accepted connection as it ends, from the socket: no exchange (the
-lesser of the segments with data sent and received is zero), or a request that
-the server never read; the server closed first, within a second of what came
-last. PostgreSQL agrees on TLS and reads who connects before it answers with the
-error: its connections with three exchanges at most count if it closed first, or sent
-less than 256 bytes on them, for it greets a session with more.
+Measured: each accepted connection as it ends, from the socket. It counts if
+there was no exchange (the lesser of the segments with data sent and received
+is zero) or the server never read a request, and the server closed first,
+within a second of what came last. PostgreSQL agrees on TLS and reads who
+connects before it answers with the error. So its connections with at most
+three exchanges count if it closed first or sent less than 256 bytes on them:
+it greets a session with more.
 
 Fix: raise that limit, after a look at what the connections are for: a pool of
 connections in front, or clients that keep theirs. Won't help: a longer backlog,
@@ -114,7 +115,7 @@ func reportTurnedAway(p *check.Pass, l evidence.Listener, away, accepted, window
 		Remedies: []check.Remedy{{
 			Action: "read the error log of " + l.Owner() + ", and raise the limit of connections that it names: " +
 				cmp.Or(evidence.BoundsOf(l.Comm).Serves, "max connections, open files (ulimit -n)"),
-			Risk:   "each connection takes memory, and what is behind the server is asked more at once",
+			Risk:   "each connection takes memory, and what is behind the server gets more requests at once",
 			Effect: "connections closed without an answer fall to 0",
 		}},
 		Placebos: []string{"a longer backlog: these are accepted", "trying again: it is one more connection"},

@@ -39,15 +39,16 @@ var udpDrops = &check.Check{
 	Stage: check.Connections,
 	Doc: `A UDP socket loses datagrams
 
-Nobody tells the sender of UDP to be slower. What comes while the socket's
-receive buffer is full is thrown away: a resolver's questions time out, a
-collector of metrics counts too little.
+Nothing slows a sender of UDP down. What comes while the socket's receive
+buffer is full is thrown away: a resolver's questions time out, a collector of
+metrics counts too little.
 
-Measured: how many datagrams the socket lost in the window (sk_drops), beside those
-that programs of its network namespace read, at other sockets, too; and how often
-it had some waiting. If it nearly always had, or a thread of the target is full, the
-reader is too slow. Else bursts are longer than the buffer. What a filter of the
-socket's takes out is lost on purpose: no buffer was full then (RcvbufErrors).
+Measured: the datagrams that the socket lost in the window (sk_drops), beside
+those that programs of its network namespace read, at other sockets, too; and
+how often some waited in it. If some nearly always did, or a thread of the
+target is full, the reader is too slow. Else bursts are longer than the buffer.
+What a filter of the socket drops is lost on purpose: no buffer was full then
+(RcvbufErrors).
 
 Fix: a reader that is too slow needs less work for each datagram, or more readers
 (SO_REUSEPORT, a socket for each); bursts need a longer buffer (SO_RCVBUF, up to
@@ -121,7 +122,7 @@ func udpFinding(p *check.Pass, s recording.CounterSeries, rate, share quantity.V
 		Action:  "give the socket a longer receive buffer (SO_RCVBUF, so-rcvbuf), below net.core.rmem_max",
 		Command: evidence.InNetNS(p, "sysctl -w net.core.rmem_max=8388608"),
 		Risk:    "up to that much kernel memory for each socket; what waits longer is older when it is read",
-		Effect:  "a burst that fits into it is read in place of lost",
+		Effect:  "a burst that fits into it is read instead of lost",
 	}
 	switch full := evidence.FullThreads(p, p.Param(paramUDPFull), p.Param(paramUDPFull)); {
 	case len(full) > 0:

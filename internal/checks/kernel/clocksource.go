@@ -14,16 +14,16 @@ import (
 var (
 	clockSystem = &check.Param{
 		Name: "system", Default: 0.2, Unit: quantity.Ratio,
-		Why: "slow clock reads are system calls: without system time nobody reads the clock often",
+		Why: "a slow clock read is a system call: without system time there are few of them",
 	}
 	clockKernel = &check.Param{
 		Name: "kernel-share", Default: 0.05, Unit: quantity.Ratio,
 		Why: "a program that reads a slow clock in a loop spends half of the kernel's time in it; below a twentieth " +
-			"nobody would gain",
+			"there is nothing to gain",
 	}
 	clockBusy = &check.Param{
 		Name: "busy", Default: 0.25, Unit: quantity.Ratio,
-		Why: "on a mostly idle host the cost of clock reads is nobody's loss",
+		Why: "on a mostly idle host clock reads cost nobody anything",
 	}
 )
 
@@ -45,16 +45,16 @@ var clocksource = &check.Check{
 	Stage: check.Kernel,
 	Doc: `Reading the clock is a system call here
 
-With the clock source tsc (kvm-clock, hyperv_clocksource_tsc_page, arch_sys_counter alike) a program reads the time in
+With the clock source tsc (or kvm-clock, hyperv_clocksource_tsc_page, arch_sys_counter) a program reads the time in
 user space in 20 to 30 ns. With hpet, acpi_pm or xen each read enters the kernel and reads a device: 0.5 to 3 µs, with
 a lock for hpet. Programs that log, trace or time out read it hundreds of thousands of times a second.
 
-The check looks at the clock source in use; a slow one is a warning when the CPUs are busy with a good part of system
-time, else a fact. Counters cannot prove that the system time is clock reads, so the confidence is medium;
-where BPF programs may run, samples of the kernel show it, and what they do not show is no warning.
+The check looks at the clock source in use. A slow one is a warning when the CPUs are busy and a good part of that is
+system time, else a fact. Counters cannot prove that clock reads use the system time, so the confidence is medium.
+Where BPF programs may run, samples of the kernel show it; if they show no clock reads, there is no warning.
 
-Fix: tsc, if the kernel offers it. The kernel gives tsc up when it sees it unstable; see dmesg for why before forcing
-it. Disproof: strace -c -f -e clock_gettime,gettimeofday -p PID counts few calls.`,
+Fix: tsc, if the kernel offers it. The kernel gives tsc up when it finds it unstable; dmesg says why: read it before
+you force tsc. Disproof: strace -c -f -e clock_gettime,gettimeofday -p PID counts few calls.`,
 	URL:    "https://docs.kernel.org/virt/kvm/x86/timekeeping.html",
 	Needs:  []metric.Metric{metric.Clocksource, metric.CPUSeconds},
 	Uses:   []metric.Metric{metric.HostCPUProfileSamples},
@@ -85,7 +85,7 @@ func runClocksource(p *check.Pass) error {
 		Evidence:   []quantity.Value{all.Load()},
 		Remedies:   []check.Remedy{fasterClock(offered)},
 		Disproof:   "strace -c -f -e trace=clock_gettime,gettimeofday -p PID counts few calls.",
-		Doubts:     []string{"that the system time is spent in reading the clock is likely, not shown"},
+		Doubts:     []string{"it is likely, not shown, that reading the clock uses the system time"},
 	}
 	if all.Busy().Number() > 0 {
 		system := all.OfBusy("system", "system")
@@ -111,7 +111,7 @@ func sampledClock(p *check.Pass, f *check.Finding, share quantity.Value, functio
 		f.Severity = check.Info
 		return
 	}
-	f.Notes = append(f.Notes, "of the kernel's samples in it: "+functions)
+	f.Notes = append(f.Notes, "the kernel's samples in it: "+functions)
 }
 
 func fasterClock(offered []string) check.Remedy {

@@ -30,12 +30,12 @@ var (
 	}
 	switchQueue = &check.Param{
 		Name: "queue", Default: 3, Unit: evidence.ThreadsPerCPU,
-		Why: "threads are only pushed off a CPU for others that wait; a server under a benchmark on its own host " +
+		Why: "a thread is pushed off a CPU only for another that waits; a server under a benchmark on its own host " +
 			"has 2 for each CPU",
 	}
 	switchCPU = &check.Param{
 		Name: "min-cpu", Default: 0.5, Unit: quantity.Seconds,
-		Why: "125 ticks at 250 Hz: a rate per CPU-second of less is noise",
+		Why: "125 ticks at 250 Hz: over less, a rate per CPU-second is noise",
 	}
 )
 
@@ -44,13 +44,13 @@ var contextSwitchStorm = &check.Check{
 	Stage: check.Kernel,
 	Doc: `Threads push each other off the CPU
 
-An involuntary switch takes the CPU from a thread that could go on. A voluntary one is a thread that waits for
-something, and 100,000 of those a second are normal in a healthy server.
+An involuntary switch takes the CPU from a thread that could go on. In a voluntary one a thread begins to wait for
+something; 100,000 of those a second are normal in a healthy server.
 
 The check takes the involuntary switches of the target's threads per second of CPU time they used, by pool (the
-thread's name without its number), and reports the pool with most. The rate is a fact; it is a warning when it is
-large enough to cost several percent of the CPU, the pool has system time to show for it, and many more threads are
-runnable than there are CPUs.
+thread's name without its number), and reports the pool with most. The rate is a fact. It is a warning when it is large
+enough to cost several percent of the CPU, the pool's system time shows that cost, and many more threads are runnable
+than there are CPUs.
 
 Fixes: fewer runnable threads in that pool, work handed over in batches, a lock that is handed over less often.
 Won't help: a higher priority; it pushes others off more often. Disproof: pidstat -wt 1 shows nvcswch/s low for these

@@ -20,7 +20,7 @@ var (
 	}
 	hogCPU = &check.Param{
 		Name: "one-cpu", Default: 0.9, Unit: quantity.CPUs,
-		Why: "a thread that never sleeps has a whole CPU, less what it leaves to those that queue behind it",
+		Why: "a thread that never sleeps has a whole CPU, less what the threads queued behind it get",
 	}
 	hogBusy = &check.Param{
 		Name: "busy", Default: 0.9, Unit: quantity.Ratio,
@@ -42,16 +42,16 @@ var cpuHog = &check.Check{
 	Stage: check.Kernel,
 	Doc: `One program has the CPUs
 
-All processes of one name together hold half of the CPUs or more, or a whole one. Where all CPUs are busy and no program
-has half of them, it is the few that have it together. By itself that is a fact: a build, a compressor or a database does
-the work that it was started for. It is a warning when other programs suffer: all CPUs are busy, and the threads of the
-others wait for one longer than they run (schedstat, of all threads of the busiest processes).
+All processes of one name together hold half of the CPUs or more, or a whole one. Where all CPUs are busy and no
+program has half of them, the check names the few that have half together. By itself that is a fact: a build, a
+compressor or a database does the work it was started for. It is a warning when other programs suffer: all CPUs are
+busy, and the others' threads wait for one longer than they run (schedstat of all threads of the busiest processes).
 
-The check is about the whole host. What a program does with its CPU time is another diagnosis, of its process. Many
-processes that end at once are no hog of a name: fork-storm is about them.
+The check is about the whole host. To see what a program does with its CPU time, diagnose its process. Many processes
+that end at once do not make a hog of one name: fork-storm reports them.
 
-Fixes: stop it if it runs for nothing; else give it fewer CPUs, less weight or another time. Won't help: restarting those
-that wait. Disproof: top shows another program first.`,
+Fixes: stop it if it runs for nothing; else give it fewer CPUs, less weight or another time. Won't help: restarting the
+programs that wait. Disproof: top shows another program first.`,
 	URL:   "https://docs.kernel.org/scheduler/sched-stats.html",
 	Needs: []metric.Metric{metric.ProcessCPU, metric.CPUSeconds},
 	Uses: []metric.Metric{
@@ -72,7 +72,7 @@ type program struct {
 func runCPUHog(p *check.Pass) error {
 	if k := p.Meta.Target.Kind; k != "host" && k != "" {
 		return check.NotAssessed("perfdoctor diagnose without a target",
-			"a target was named, and this is about who has the CPUs of the whole host")
+			"a target was named, and this check is about the CPUs of the whole host")
 	}
 	c, ok := evidence.Consumers(p.Recording)
 	if !ok {
@@ -201,7 +201,7 @@ func hogFinding(g *program, c *evidence.Consumption, share quantity.Value) check
 				Action:  "Let it take what others leave: a lower priority, or a control group with less cpu.weight.",
 				Command: check.Commandf("renice -n 19 -p %d", top.PID),
 				Risk:    "Its own work takes longer while others want the CPUs.",
-				Effect:  "the others' waits for a CPU, to near none",
+				Effect:  "the other programs hardly wait for a CPU",
 			},
 		},
 		Placebos: []string{"Restarting the programs that wait: they come back to the same CPUs."},

@@ -13,7 +13,8 @@ import (
 var (
 	softirqLevel = &check.Param{
 		Name: "level", Default: 0.2, Unit: quantity.Ratio,
-		Why: "a fifth of the work is reported as FYI; a healthy loopback server has 30 %, so it alone is not a fault",
+		Why: "from a fifth of the work on, it is reported as information; a healthy loopback server has 30 %, so it " +
+			"alone is not a fault",
 	}
 	softirqMost = &check.Param{
 		Name: "most", Default: 0.5, Unit: quantity.Ratio,

@@ -17,7 +17,7 @@ var (
 	}
 	systemHostBusy = &check.Param{
 		Name: "host-busy", Default: 0.5, Unit: quantity.Ratio,
-		Why: "with half the CPU time idle the kernel's share takes nothing from anybody",
+		Why: "with half the CPU time idle the kernel's share takes nothing from programs",
 	}
 	systemWaiting = &check.Param{
 		Name: "waiting", Default: 0.2, Unit: quantity.Ratio,
@@ -38,9 +38,9 @@ all busy time is sy, the CPUs are busy, and others wait for them (PSI cpu, or mo
 the kernel has no PSI).
 
 The fix follows from what the kernel does. Where BPF programs may run, all CPUs are sampled 99 times a second, and
-the check names the kernel's functions, the system calls that led there and the processes that made them; else perf
-top -a -g or perf trace -s -p PID do. Earlier findings usually explain it already. Disproof: mpstat 1 shows %sys low,
-or the named processes are idle.`,
+the check names the kernel's functions, the system calls that led there and the processes that made them; elsewhere
+perf top -a -g or perf trace -s -p PID show them. Earlier findings usually explain it already. Disproof: mpstat 1 shows
+%sys low, or the named processes are idle.`,
 	URL:   "https://man7.org/linux/man-pages/man5/proc_stat.5.html",
 	Needs: []metric.Metric{metric.CPUSeconds},
 	Uses:  []metric.Metric{metric.ProcessCPU, metric.Pressure, metric.ProcsRunning, metric.HostCPUProfileSamples},

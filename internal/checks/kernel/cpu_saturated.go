@@ -32,7 +32,7 @@ var (
 	}
 	saturatedBusy = &check.Param{
 		Name: "busiest-cpu", Default: 0.9, Unit: quantity.Ratio,
-		Why: "a queue that lasts leaves a CPU no pause; below it the sampler met threads that woke together with it",
+		Why: "a lasting queue leaves a CPU no pause; below it the sampler only met threads that woke together with it",
 	}
 	saturatedWait = &check.Param{
 		Name: "wait-per-run", Default: 1, Unit: quantity.Ratio,
@@ -40,13 +40,13 @@ var (
 	}
 	saturatedLoss = &check.Param{
 		Name: "loss", Default: 0.05, Unit: quantity.Ratio,
-		Why: "of the time of the target's threads that work: a twentieth more is within what a response time varies " +
-			"by, and less is noise",
+		Why: "of the time of the target's threads that work: response times vary by a twentieth anyway, and less is " +
+			"noise",
 	}
 	saturatedWaiting = &check.Param{
 		Name: "waiting", Default: 0.1, Unit: quantity.Threads,
-		Why: "the mean number of the target's threads that wait for a CPU: a tenth of one thread is a tenth of a CPU " +
-			"that was missing all the time",
+		Why: "mean number of the target's threads that wait for a CPU: a tenth of a thread means that a tenth of a " +
+			"CPU was missing all the time",
 	}
 	saturatedFiller = &check.Param{
 		Name: "filler", Default: 0.5, Unit: quantity.Ratio,
@@ -54,9 +54,8 @@ var (
 	}
 	saturatedThrottled = &check.Param{
 		Name: "throttled", Default: 0.1, Unit: quantity.Seconds,
-		Why: "one enforcement period: time stopped by a quota is inside the run-queue wait of a thread and must not " +
-			"be taken " +
-			"for a lack of CPUs",
+		Why: "one enforcement period: a thread's run-queue wait includes the time a quota stopped it, which is no " +
+			"lack of CPUs",
 	}
 )
 
@@ -67,20 +66,21 @@ var cpuSaturated = &check.Check{
 
 Threads that could run wait in a run queue. The check takes the mean number of runnable threads (procs_running, less
 the one that reads it) per CPU and the share of time in which someone waited (PSI cpu some). Both must agree, and the
-busiest CPU must have had hardly a pause: the samples alone are biased, for timers wake other threads with the sampler.
+busiest CPU must have had hardly a pause. The samples alone are biased, because timers wake other threads together with
+the sampler.
 
-Two runnable threads per CPU is what a benchmark and its server on one host look like: a fact. Four is a warning, and
-so are three when the target's own threads waited longer than they ran. That wait also holds the time a cgroup quota
-stopped them (measured: 3.9 of 4.0 s), so where a quota throttles, cpu-throttled speaks and this check does not use
-it.
+Two runnable threads per CPU are a fact: a benchmark and its server on one host look like that. Four are a warning, and
+so are three when the target's own threads waited longer than they ran. That wait includes the time for which a cgroup
+quota stopped them (measured: 3.9 of 4.0 s). So where a quota throttles, this check ignores the wait, and cpu-throttled
+reports it.
 
-A loss has to matter. Where the target's threads hardly wait for a CPU, by a twentieth of the time of those that work
-or by a tenth of a thread on average, a full host does not harm it, and is a fact. Where the target itself has half of
-the CPU time in use, the queue is its own: a fact too, and what it runs is the matter. Where another program has that
-much, the finding is about its process.
+The loss has to matter. If the target's threads hardly wait for a CPU (less than a twentieth of the time of those that
+work, or a tenth of a thread on average), a full host does not harm the target and is a fact. If the target itself has
+half of the CPU time in use, the queue is its own. That is a fact too: look at what it runs. If another program has
+that much, the finding is about that program's process.
 
-Fixes: fewer runnable threads (pool sizes), less work, other tenants elsewhere or with a limit, more CPUs. Won't help: more
-threads.
+Fixes: fewer runnable threads (pool sizes), less work, other tenants elsewhere or with a limit, more CPUs. Won't help:
+more threads.
 Disproof: vmstat 1 shows r near the number of CPUs.`,
 	URL:   "https://docs.kernel.org/accounting/psi.html",
 	Needs: []metric.Metric{metric.ProcsRunning, metric.CPUsOnline},
@@ -337,13 +337,13 @@ func whoFillsCPUs(p *check.Pass, f *check.Finding) {
 	filler := p.Param(saturatedFiller)
 	if own.Number() == 0 { // with a sample lost, no stranger is shown
 		f.Severity = check.Info
-		f.Doubts = append(f.Doubts, "what the target itself used was not counted: it may be who fills the CPUs")
+		f.Doubts = append(f.Doubts, "the target's own CPU time was not counted: it may fill the CPUs itself")
 		return
 	}
 	if share := own.Per(inUse); share.AtLeast(filler) {
 		f.Severity = check.Info
-		f.Notes = append(f.Notes, fmt.Sprintf("it is the target that fills the CPUs, with %s of the CPU time in use: "+
-			"the queue is a symptom, and what it runs is the matter", share.Text()))
+		f.Notes = append(f.Notes, fmt.Sprintf("the target itself fills the CPUs, with %s of the CPU time in use: the "+
+			"queue is a symptom; look at what it runs", share.Text()))
 		return
 	}
 	stranger := slices.IndexFunc(list, func(u *cpuUser) bool { return !u.target })

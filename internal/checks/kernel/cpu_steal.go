@@ -13,7 +13,7 @@ import (
 var (
 	stealWarn = &check.Param{
 		Name: "warn", Default: 0.05, Unit: quantity.Ratio,
-		Why: "below it neighbours cost less than the noise of a shared host; above it tails of latency show it",
+		Why: "below it neighbours cost less than the noise of a shared host; above it latency tails show it",
 	}
 	stealCritical = &check.Param{
 		Name: "critical", Default: 0.1, Unit: quantity.Ratio,
@@ -21,17 +21,16 @@ var (
 	}
 	stealLost = &check.Param{
 		Name: "lost", Default: 0.05, Unit: quantity.CPUs,
-		Why: "to the target: one that always wants a CPU loses this much where steal is a warning; one that wants " +
-			"little waits for other things nearly always",
+		Why: "lost to the target: one that always wants a CPU loses this much where steal is a warning; one that " +
+			"wants little nearly always waits for something else",
 	}
 	stealRequests = &check.Param{
 		Name: "requests", Default: 0.1, Unit: quantity.Ratio,
-		Why: "of the time of a request: a tenth of a response time is seen, less is not",
+		Why: "of the time of a request: a tenth of a response time is noticed, less is not",
 	}
 	stealIdle = &check.Param{
 		Name: "idle", Default: 0.1, Unit: quantity.Ratio,
-		Why: "of the CPUs, neither busy nor stolen: with less of it requests queue for CPUs, and what is stolen is " +
-			"work that is not done",
+		Why: "of the CPUs, neither busy nor stolen: with less, requests queue for CPUs, and stolen time is lost work",
 	}
 )
 
@@ -41,15 +40,15 @@ var cpuSteal = &check.Check{
 	Doc: `The hypervisor gives this machine's CPU time to others
 
 Steal (st) is time in which a virtual CPU wanted to run and the hypervisor did not let it: an overcommitted host, a
-CPU limit of the instance type, or used-up burst credits. Nothing inside the machine can be tuned against it, and
-every other CPU number is distorted by it.
+CPU limit of the instance type, or used-up burst credits. Nothing inside the machine can be tuned against it, and it
+distorts every other CPU number.
 
 The check takes steal as a share of the wall time of all CPUs. Steal is not counted as busy time anywhere in this
-report. A stopped CPU stops whatever it was doing, locks and interrupts included. Where a target is named, the harm is
-what it loses: the CPU time that it wants (what its threads used, and what they waited for a CPU), times the share of
-all wanted time that was stolen. It is ranked by that share, among what the target does with the time that it gets. A
-target that wants little loses little, and steal is no more than information. So it is where CPUs are idle, and what
-the target loses is hardly a part of the time of the requests in progress: they wait for something else.
+report. A stopped CPU stops whatever it was doing, locks and interrupts included. For a named target the harm is what
+it loses: the CPU time it wants (what its threads used, and what they waited for a CPU), times the share of all wanted
+time that was stolen. That share ranks the finding among what the target does with the time it gets. A target that
+wants little loses little, and steal is only information. It is also only information where CPUs are idle and the loss
+is a small part of the time of the requests in progress: they wait for something else.
 
 Fixes: another host or instance type, dedicated CPUs, fewer virtual CPUs than physical ones. Won't help: more virtual
 CPUs on a full host. Disproof: vmstat 1 shows st near 0.`,
@@ -92,7 +91,7 @@ func runCPUSteal(p *check.Pass) error {
 	}
 	if virtualization(p) == "" {
 		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, "no hypervisor was recognised, and only one can steal time")
+		f.Doubts = append(f.Doubts, "no hypervisor was recognised, and only a hypervisor can steal time")
 	}
 	if lost, part, known := stolenFromTarget(p, all); known {
 		f.Evidence = append(f.Evidence, lost)

@@ -20,13 +20,13 @@ var directReclaim = &check.Check{
 	Stage: check.Kernel,
 	Doc: `Programs stop to free memory themselves
 
-When free memory falls below the low watermark kswapd frees some in the background. When that is not enough, the
-thread that allocates must reclaim pages itself before it goes on (allocstall): latency in any program, at any
-allocation, as sy time.
+When free memory falls below the low watermark kswapd frees some in the background. When that is not enough, the thread
+that allocates must reclaim pages itself before it goes on (allocstall). That delays any program, at any allocation,
+and shows as sy time.
 
-The check takes the rate of such stalls with the pages scanned for them, of the host; reclaim within a memory cgroup
-is not counted here (mm/vmscan.c counts it apart). It is a warning when PSI says that work waited for memory; copying
-large files through a full page cache gives stalls without harm.
+The check takes the host's rate of such stalls and the pages scanned for them. Reclaim within a memory cgroup is not
+included (mm/vmscan.c counts it apart). It is a warning when PSI says that work waited for memory: copying large files
+through a full page cache gives stalls without harm.
 
 Fixes: less memory in use; a higher vm.watermark_scale_factor or vm.min_free_kbytes wakes kswapd earlier. Won't help:
 dropping caches by hand. Disproof: allocstall_* in /proc/vmstat does not rise.`,

@@ -19,7 +19,7 @@ var (
 	}
 	forkShare = &check.Param{
 		Name: "share", Default: 0.25, Unit: quantity.Ratio,
-		Why: "of all CPUs, in processes that end at once: with less, the others have the machine",
+		Why: "of all CPUs, in processes that end at once: with less, most of the machine is left to others",
 	}
 	forkEach = &check.Param{
 		Name: "each", Default: 0.01, Unit: quantity.Seconds,
@@ -35,16 +35,17 @@ var forkStorm = &check.Check{
 
 Each process costs about a millisecond of CPU time before it has done anything: its parent's memory map is copied, a
 program is loaded and linked, and all of it is taken down again. A script that starts a program for each line, a server
-that starts one for each request, or one that crashes and is started again, can fill the CPUs with that, and no process
-list shows it: each is gone before it is read.
+that starts one for each request, or one that crashes and is started again, can fill the CPUs with that. No process
+list shows it: each process is gone before the list is read.
 
-The check takes the rate of /proc/stat processes, and what short-lived processes used: their parents' counters of
-children that ended, and samples of the CPUs, which name the programs. It warns where they hold a quarter of the CPUs or
-more and each used little. The kernel counts threads too: the target's are divided by how many a process of it has that
-came and went. A burst of processes, as where a job starts, is no storm: more than half of the intervals must have one.
+The check takes the rate of /proc/stat processes and the CPU time of short-lived processes. That time comes from their
+parents' counters of ended children and from samples of the CPUs, which name the programs. It warns where they hold a
+quarter of the CPUs or more and each used little. The kernel counts threads too, so the target's count is divided by
+the threads of each of its processes that came and went. A burst of processes, as at the start of a job, is no storm:
+more than half of the intervals must have one.
 
-Fixes: one process for many pieces of work, functions of the language in place of programs, workers that stay. Won't help:
-a higher limit of processes. Disproof: vmstat -f, twice, shows few forks.`,
+Fixes: one process for many pieces of work, functions of the language instead of programs, workers that stay. Won't
+help: a higher limit of processes. Disproof: vmstat -f, twice, shows few forks.`,
 	URL:   "https://man7.org/linux/man-pages/man2/fork.2.html",
 	Needs: []metric.Metric{metric.Forks, metric.ProcessCPU, metric.CPUSeconds},
 	Uses: []metric.Metric{
@@ -68,7 +69,7 @@ func runForkStorm(p *check.Pass) error {
 	}
 	if !p.Recorded(metric.ProcessChildrenCPU) && !p.Recorded(metric.HostCPUProfileSamples) {
 		return check.NotAssessed("record it again with this version, as root for samples of the CPUs",
-			"what processes used that began and ended between two readings was not recorded")
+			"the CPU time of processes that began and ended between two readings was not recorded")
 	}
 	c, ok := evidence.Consumers(p.Recording)
 	if !ok {
@@ -134,14 +135,14 @@ func forkFinding(p *check.Pass, c *evidence.Consumption, made, share, each quant
 		Evidence: []quantity.Value{made, share, each},
 		Weight:   share.Number(),
 		Remedies: []check.Remedy{{
-			Action: "Let one process do the work of many: a function of the language in place of a program, one " +
-				"start for a batch (xargs), workers that stay in place of one process a request.",
+			Action: "Let one process do the work of many: a function of the language instead of a program, one start " +
+				"for a batch (xargs), workers that stay instead of one process a request.",
 			Command: look,
 			Risk:    "State that ended with each process must be cleared by hand.",
 			Effect: fmt.Sprintf("processes created a second, from %.0f to below %.0f", made.Number(),
 				p.Param(forkRate).Number()),
 		}},
-		Placebos: []string{"A higher limit of processes (ulimit -u, pids.max): they are not too many at once."},
+		Placebos: []string{"A higher limit of processes (ulimit -u, pids.max): there are not too many at once."},
 		Disproof: "vmstat -f, twice: the number of forks hardly rises.",
 	}
 }

@@ -18,7 +18,7 @@ var (
 	}
 	fsyncWarn = &check.Param{
 		Name: "warn", Default: 0.5, Unit: quantity.Ratio,
-		Why: "a thread that waits for the disk more than it does anything else has its rate from the disk's latency",
+		Why: "the disk's latency sets the rate of a thread that waits for the disk more than it does anything else",
 	}
 )
 
@@ -31,11 +31,11 @@ var fsyncBound = &check.Check{
 	Doc: `Threads wait until their data is on the disk
 
 fsync and fdatasync return when the device has the data: each costs the device's latency, whatever its bandwidth. A
-thread that calls one for each record does no more records a second than 1 / latency.
+thread that calls one for each record writes at most 1 / latency records a second.
 
 Measured by the scheduler's events (always with --deep, else where the host switches between threads at most 5000 times
 a second): the time a thread is blocked in fsync, fdatasync, msync or syncfs, as a share of the window, for the thread
-of each pool with most of it; beside it the latency of the slowest device. From a fifth on it is a fact, from a half on
+of each pool that waits most; beside it the latency of the slowest device. From a fifth on it is a fact, from a half on
 a warning.
 
 Fix: sync once for many records (group commit, batches), or leave durability to replication where that is enough.

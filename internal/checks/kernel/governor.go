@@ -14,7 +14,7 @@ import (
 
 var governorBusy = &check.Param{
 	Name: "busy", Default: 0.5, Unit: quantity.Ratio,
-	Why: "an idle CPU may be slow; at half load every request already takes longer than it need",
+	Why: "an idle CPU may be slow; at half load every request already takes longer than it has to",
 }
 
 // governorOwnScaling lists the drivers whose "powersave" is only a preference and scales with the load by itself
@@ -27,10 +27,10 @@ var governor = &check.Check{
 	Doc: `The CPUs are held at a low frequency while they are busy
 
 With the governor "powersave" most cpufreq drivers keep a CPU at its lowest frequency whatever the load, and
-"conservative" raises it slowly. Every number of CPU time is then larger than it need be.
+"conservative" raises it slowly. All CPU times are then longer than they have to be.
 
-The drivers intel_pstate and amd-pstate-epp in active mode have a "powersave" of their own that follows the load:
-normal, and not reported. The check needs the CPUs to be busy. Without the driver's name it only mentions the
+The drivers intel_pstate and amd-pstate-epp in active mode have a "powersave" of their own that follows the load. That
+is normal and not reported. The check needs the CPUs to be busy. Without the driver's name it only mentions the
 governor. In most virtual machines the host decides and there is no cpufreq driver: then there is nothing to read.
 
 Fix: schedutil or performance. Risk: power and heat. Disproof: turbostat or scaling_cur_freq shows the CPUs near

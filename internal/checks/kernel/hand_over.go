@@ -13,7 +13,7 @@ import (
 var (
 	handOverRate = &check.Param{
 		Name: "switches", Default: 20_000, Unit: "switches/CPU-s",
-		Why: "a thread runs for 50 µs then until it waits for another one; to wait and to be woken costs 3 to 10 µs",
+		Why: "a thread then runs for 50 µs before it waits for another one; waiting and waking cost 3 to 10 µs",
 	}
 	handOverSystem = &check.Param{
 		Name: "system-share", Default: 0.3, Unit: quantity.Ratio,
@@ -25,16 +25,16 @@ var (
 	}
 	handOverSeen = &check.Param{
 		Name: "min-cpu", Default: 0.5, Unit: quantity.Seconds,
-		Why: "of the threads that were there at two looks: a rate per CPU-second of less is noise",
+		Why: "of the threads that were there at two looks: over less, a rate per CPU-second is noise",
 	}
 	handOverThreads = &check.Param{
 		Name: "threads", Default: 2, Unit: quantity.Threads,
-		Why: "a thread that is alone waits for others than the program's own",
+		Why: "a thread that is alone waits for something outside of the program",
 	}
 	handOverAsks = &check.Param{
 		Name: "asks", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the waits: an exchange with a destination has one for the answer, and one more for the thread that " +
-			"takes over meanwhile",
+		Why: "of the waits: an exchange with a destination has one for the answer, and one for the thread that takes " +
+			"over meanwhile",
 	}
 )
 
@@ -44,14 +44,14 @@ var handOver = &check.Check{
 	Doc: `Threads hand work to each other for next to nothing
 
 A thread that gives a piece of work to another one wakes it, and waits until it
-is done. Where the piece takes less than to sleep and to be woken, the program
-is busy with handing over. So do pools that get one number at a time, and
-processes that send each other a few bytes by a pipe.
+is done. If the work takes less time than sleeping and waking, the program is
+busy with handing over. Pools that get one number at a time do this, and so do
+processes that send each other a few bytes through a pipe.
 
 Measured: the voluntary switches of the target's threads per second of CPU time
-that they used, and the share of it that is the kernel's. A program that listens
-for others is left out, and so is one that asks others as often as it waits: its
-threads wait for them, and that is its work.
+that they used, and the kernel's share of that time. A program that listens for
+clients is left out, and so is one that asks others as often as it waits:
+waiting for them is its work.
 
 Fix: hand over more at a time (chunks, batches, larger writes), or do small
 work where it comes up. Won't help: more threads or CPUs; they wait for each other,
@@ -67,7 +67,7 @@ too. Disproof: pidstat -wt 1 shows cswch/s low for these threads.`,
 func runHandOver(p *check.Pass) error {
 	serves, known := evidence.Serves(p)
 	if !known {
-		return check.NotAssessed("name a process", "who waits for whom is known of a target only")
+		return check.NotAssessed("name a process", "which thread waits for which is known only for a target")
 	}
 	waits, cpu, system, threads, most := handOvers(p)
 	p.Read(quantity.Of("CPU time of the target's threads", cpu, quantity.Seconds))
@@ -102,7 +102,7 @@ func runHandOver(p *check.Pass) error {
 		Evidence: []quantity.Value{rate, kernel, used, threads},
 		Remedies: []check.Remedy{{
 			Action: "Hand over more at a time (chunks, batches, larger writes), or do small work where it comes up.",
-			Risk:   "a piece that is larger is done later",
+			Risk:   "a larger piece is done later",
 			Effect: fmt.Sprintf("with ten times as much in each, system time falls to a tenth of %s", kernel.Text()),
 		}},
 		Placebos: []string{"More threads or CPUs: they wait for each other, too."},

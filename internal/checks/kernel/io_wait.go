@@ -25,11 +25,11 @@ var (
 	}
 	ioTargetBlocked = &check.Param{
 		Name: "target-blocked", Default: 0.1, Unit: quantity.Threads,
-		Why: "fewer threads of the target in uninterruptible sleep, on average, and the wait is somebody else's",
+		Why: "with fewer threads of the target in uninterruptible sleep, on average, it is another program that waits",
 	}
 	ioWaitShare = &check.Param{
 		Name: "iowait", Default: 0.2, Unit: quantity.Ratio,
-		Why: "without PSI: idle time with I/O outstanding, a figure that a busy CPU hides, so only a large one speaks",
+		Why: "without PSI: idle time with I/O outstanding; a busy CPU hides it, so only a large share counts",
 	}
 	ioBlocked = &check.Param{
 		Name: "blocked", Default: 1, Unit: quantity.Threads,
@@ -43,15 +43,15 @@ var ioWait = &check.Check{
 	Doc: `Work waits for storage
 
 The kernel's pressure stall information counts the time in which some tasks, or all that had work (full), waited for
-block I/O. The check takes both as a share of the window, and the device that was slow: the time its requests took
-over the requests completed.
+block I/O. The check takes both as a share of the window, and the device that was slow: the time its requests took,
+divided by the requests completed.
 
 A copy on an idle host stalls itself all the time and harms nobody. So a warning needs full stalls and a device whose
 requests queue, and for a target its own threads in uninterruptible sleep. Without PSI the old iowait share and the
 blocked threads stand in, at low confidence: iowait is idle time, and vanishes when another program uses the CPU.
 
-Fixes: fewer or larger requests, batching of fsync, a faster device, the noisy neighbour elsewhere, more memory when
-it reads the same again. Disproof: iostat -x 1 shows await low.`,
+Fixes: fewer or larger requests, batching of fsync, a faster device, the noisy neighbour elsewhere, more memory when it
+reads the same data again. Disproof: iostat -x 1 shows await low.`,
 	URL:   "https://docs.kernel.org/accounting/psi.html",
 	Needs: []metric.Metric{metric.CPUSeconds},
 	Uses: []metric.Metric{

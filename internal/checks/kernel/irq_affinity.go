@@ -37,12 +37,12 @@ var irqAffinity = &check.Check{
 	Stage: check.Kernel,
 	Doc: `All queues of a device interrupt one CPU
 
-A device with several queues has an interrupt line for each, so that several CPUs can serve it. When all lines are
-delivered to one CPU, the queues are of no use and that CPU is the limit.
+A device with several queues has an interrupt line for each, so that several CPUs can serve it. When all lines
+interrupt one CPU, the queues are useless and that CPU is the limit.
 
 The check groups interrupt lines by their device's name without the queue's number (virtio3-input.0 and .1), and takes
-the interrupts of the window. It speaks when two or more lines were active, nearly all their interrupts went to one
-CPU, and that CPU is busy with interrupts and softirq.
+the interrupts of the window. It reports a device when two or more lines were active, nearly all their interrupts went
+to one CPU, and that CPU is busy with interrupts and softirq.
 
 Fixes: irqbalance, or smp_affinity_list by hand, one CPU for each queue. A driver with managed interrupts refuses to
 be moved. Won't help: RPS on top of it costs an interrupt between CPUs for what the device could do by itself. Disproof:

@@ -16,7 +16,7 @@ var (
 	}
 	majorLasting = &check.Param{
 		Name: "lasting", Default: 0.5, Unit: quantity.Ratio,
-		Why: "a program that starts faults its files in for a second or two; over half the intervals it is no start",
+		Why: "a program that starts faults its files in for a second or two; in over half the intervals it is no start",
 	}
 	majorIO = &check.Param{
 		Name: "io-stalled", Default: 0.2, Unit: quantity.Ratio,
@@ -32,7 +32,7 @@ var majorFaults = &check.Check{
 A major fault is an access to memory whose page must be read first: program code or a mapped file that was evicted, or
 a page from swap. The thread stops for the read, in the middle of whatever it did.
 
-The check takes the rate of the host, and names the target's processes that have them. A warning needs the rate in
+The check takes the host's rate, and names the target's processes that have such faults. A warning needs the rate in
 most intervals, so that a program's start does not count, and PSI saying that work waited for memory or storage.
 
 Fixes: memory for the working set (see direct-reclaim, swap-in, and the cgroup's limit), mapped files read ahead or

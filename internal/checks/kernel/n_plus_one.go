@@ -19,8 +19,8 @@ var (
 	}
 	manyProgram = &check.Param{
 		Name: "program", Default: 0.8, Unit: quantity.Ratio,
-		Why: "of the time of a program that serves nobody: with all asked at once it could be five times as fast; " +
-			"below that, asking in turn may be how it keeps its pace",
+		Why: "of the time of a program that serves nobody: asking for all at once could make it five times as fast; " +
+			"below that, it may ask in turn to keep its pace",
 	}
 	manyRequest = evidence.RequestSeconds()
 	manyEach    = &check.Param{
@@ -29,16 +29,16 @@ var (
 	}
 	manyRate = &check.Param{
 		Name: "rate", Default: 20, Unit: "segments/s",
-		Why: "of a program that serves nobody: fewer are answers that are slow by themselves",
+		Why: "of a program that serves nobody: with fewer, the answers are slow by themselves",
 	}
 	manyTrips = &check.Param{
 		Name: "trips", Default: 3, Unit: quantity.Ratio,
-		Why: "an exchange of up to so many round trips is the time of the path and not of the destination: a " +
+		Why: "up to so many round trips, the time of an exchange is the path's and not the destination's: a " +
 			"statement that is prepared first takes two",
 	}
 	manyPath = &check.Param{
 		Name: "path", Default: 0.0005, Unit: quantity.Seconds,
-		Why: "within a host or a rack the round trip is a small part of an exchange, and fewer of them save little",
+		Why: "within a host or a rack the round trip is a small part of an exchange, so fewer round trips save little",
 	}
 )
 
@@ -51,12 +51,13 @@ A statement for a list and then one for each of its rows, a get for each key, a
 call for each item: each waits for the round trip to the destination, one after
 the other. The destination is idle, and so is this program.
 
-Measured: by the sockets' tcp_info and the threads' states. The segments with
-data to a destination over those that come from clients are the exchanges for
-each request. How many threads or connections wait for its answers, over how
-many requests are in progress, is the share of a request's time (Little's law). Of a program that serves nobody, the
-share of its threads' time; there an exchange must take about as long as the
-path's round trip, so that the destination has no part in it.
+Measured: by the sockets' tcp_info and the threads' states. Segments with data
+to a destination, divided by those that come from clients, are the exchanges
+for each request. The threads or connections that wait for its answers, divided
+by the requests in progress, are the share of a request's time (Little's law).
+For a program that serves nobody it is the share of its threads' time; there an
+exchange must take about as long as the path's round trip, so that the
+destination has no part in it.
 
 Fix: ask for all at once (join, IN, batch, pipeline, MGET). Won't help: a faster
 destination, more connections: the next exchange still waits for the last one.
@@ -83,7 +84,7 @@ type exchanges struct {
 func runNPlusOne(p *check.Pass) error {
 	serves, known := evidence.Serves(p)
 	if !known {
-		return check.NotAssessed("name a process", "whose requests these are is known of a target only")
+		return check.NotAssessed("name a process", "whose requests these are is known only for a target")
 	}
 	p.Read(quantity.Of("exchanges with one destination", 0, "segments"))
 	l, ok := evidence.LedgerOf(p)
@@ -206,7 +207,7 @@ func (x exchanges) finding(p *check.Pass, share quantity.Value) check.Finding {
 		}},
 		Placebos: []string{
 			"A faster destination: it has answered already, and the answer is under way.",
-			"More connections: the next exchange is begun after the last one in any case.",
+			"More connections: the next exchange still begins after the last one.",
 		},
 		Disproof: "the destination's own log shows few statements, each as long as a request takes.",
 	}

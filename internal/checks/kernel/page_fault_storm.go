@@ -44,14 +44,15 @@ var pageFaultStorm = &check.Check{
 	Doc: `A process faults its memory in over and over
 
 A minor fault gives a process a page it touches for the first time: the kernel takes a free page, zeroes it and maps
-it. A program that frees memory to the system and takes it again pays for each page each time: large buffers by malloc
-and free (mmap and munmap above the allocator's threshold), a heap that shrinks and grows, fork for each request.
+it. A program that returns memory to the system and takes it again pays for every page every time: large buffers by
+malloc and free (mmap and munmap above the allocator's threshold), a heap that shrinks and grows, fork for each
+request.
 
 The check takes the minor faults of the target's processes per second of CPU time they used; processes of one name
 count together, as those of a database. A warning needs the rate in nearly all intervals and the processes' own system
-time as effect. Processes that live for a part of the window only, as those of a compile, give no warning. The system
-time per fault is an upper bound: other system calls are in it; where BPF programs may run, the share of the CPU
-samples that are in a fault is measured, and code that takes more of the CPU time comes first.
+time as effect. Processes that live for only a part of the window, such as those of a compile, give no warning. The
+system time per fault is an upper bound, since it includes other system calls. Where BPF programs may run, the check
+measures the share of the CPU samples that are in a fault, and code that takes more of the CPU time comes first.
 
 Fixes: reuse buffers, raise the allocator's thresholds (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_), a fixed heap
 size, huge pages. Disproof: perf stat -e minor-faults -p PID counts few.`,

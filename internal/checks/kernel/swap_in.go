@@ -16,7 +16,7 @@ var (
 	}
 	swapFaults = &check.Param{
 		Name: "faults", Default: 100, Unit: "faults/s",
-		Why: "without PSI: faults that waited for the disk at the same rate show that programs wait for these pages",
+		Why: "without PSI: major faults at the same rate show that programs wait for these pages",
 	}
 )
 
@@ -32,7 +32,8 @@ The check takes the rate of pages swapped in. It is a warning when PSI says that
 kernel has no PSI when major faults come at the same rate.
 
 Fixes: less memory in use, memory limits that fit, pages of the latency-critical program locked. Won't help:
-vm.swappiness=0 when memory is short: the file cache is then thrashed in its place. Disproof: vmstat 1 shows si at 0.`,
+vm.swappiness=0 when memory is short: the kernel then thrashes the file cache instead. Disproof: vmstat 1 shows si at
+0.`,
 	URL:   "https://docs.kernel.org/admin-guide/sysctl/vm.html#swappiness",
 	Needs: []metric.Metric{metric.SwapIn},
 	Uses: []metric.Metric{

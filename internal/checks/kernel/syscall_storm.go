@@ -28,8 +28,7 @@ var (
 	}
 	stormCost = &check.Param{
 		Name: "cost", Default: 0.1, Unit: "CPUs",
-		Why: "a tenth of a CPU is 50 samples in 5 s, which are known to 7 of them; less is not worth a change to " +
-			"the program",
+		Why: "a tenth of a CPU is 50 samples in 5 s, give or take 7; less is not worth a change to the program",
 	}
 	stormRate = &check.Param{
 		Name: "rate", Default: 10000, Unit: callsPerSecond,
@@ -53,19 +52,19 @@ var syscallStorm = &check.Check{
 	Doc: `One system call, made very often, has the kernel's time
 
 A system call costs some 0.3 to 1 µs besides what it does. A program that writes or reads a few bytes with each, or
-asks over and over for what is not there, spends its CPU time on the way into the kernel and back.
+keeps asking for what is not there, spends its CPU time on the way into the kernel and back.
 
-Samples of all CPUs show which call has most of a process's system time: a fact, when the process is in the kernel for
-a good part of its time and the call costs a good part of a CPU. The kernel has the number and the bytes of read(2),
-write(2) and their kin; with --deep all of the target's calls are counted, too. It is a warning when they are many and
-move few bytes each, or nearly all of them fail. Calls on sockets and eventfds are
-no warning for their size: an answer needs a send of its own, however short it is. What the counting itself costs is
-left out of the shares, but slows the calls down meanwhile. The way into the kernel and back is the same for each
-call: with the counts a call has its part of it.
+Samples of all CPUs show which call has most of a process's system time. It is a fact when the process is in the kernel
+for a good part of its time and the call costs a good part of a CPU. The kernel counts read(2), write(2) and their kin,
+and their bytes; with --deep all of the target's calls are counted, too. It is a warning when there are many calls that
+move few bytes each, or nearly all of them fail. The size of calls on sockets and eventfds gives no warning: an answer
+needs a send of its own, however short it is. The cost of the counting is left out of the shares, but it slows the
+calls down meanwhile. The way into the kernel and back is the same for each call: with the counts, each call gets its
+part of it.
 
 Fix: a buffer (BufferedOutputStream, bufio.Writer, stdio without setvbuf(_IONBF) or autoflush), one call for many
-pieces (writev, sendmmsg), or waiting (poll, epoll) in the place of asking again. Risk: what is in a buffer is lost
-when the process is killed, and is seen later by readers. Won't help: a faster disk, or a file in memory.
+pieces (writev, sendmmsg), or waiting (poll, epoll) instead of asking again. Risk: what is in a buffer is lost when the
+process is killed, and readers see it later. Won't help: a faster disk, or a file in memory.
 Disproof: strace -f -c -p PID (it slows the program by far) counts few calls, or perf trace -s -p PID.`,
 	URL:   "https://man7.org/linux/man-pages/man3/setvbuf.3.html",
 	Needs: []metric.Metric{metric.HostCPUProfileSamples, metric.ProcessCPU},
@@ -322,7 +321,7 @@ func (s *storm) report(p *check.Pass) {
 	}
 	if s.onMessages() {
 		f.Notes = append(f.Notes, "the calls are on sockets or eventfds, where each message needs one: by itself "+
-			"that is as it should be")
+			"that is normal")
 		f.Remedies[0].Action = "Nothing, if each call has a message of its own. Else gather several into one: " +
 			"writev, sendmmsg, pipelining."
 		f.Placebos = nil
@@ -345,7 +344,7 @@ func (s *storm) assessCalls(p *check.Pass, f *check.Finding) {
 			return
 		}
 		f.Notes = append(f.Notes, "--deep adds the calls a second, the bytes of each and how many fail: "+
-			"whether they are too many is not known without")
+			"without it, nobody knows whether they are too many")
 		return
 	}
 	calls := gaugeSum("calls of all processes of the target", p.Gauge(metric.SyscallCalls, "syscall", s.name()))

@@ -21,12 +21,12 @@ var (
 	}
 	backendWaiters = &check.Param{
 		Name: "waiters", Default: 0.5, Unit: quantity.Threads,
-		Why: "less than half of one thread in a client at any moment is no pool's capacity, and no single thread's",
+		Why: "less than half of one thread in a client at any moment fills neither a pool nor a single thread",
 	}
 	backendFull = &check.Param{
 		Name: "occupied", Default: 0.9, Unit: quantity.Ratio,
-		Why: "waiting for a database is what many healthy services do; it is a fault when hardly a thread is left " +
-			"for the next request",
+		Why: "many healthy services wait for a database; it is a fault when hardly a thread is left for the next " +
+			"request",
 	}
 	backendRequest = evidence.RequestSeconds()
 	backendRuns    = &check.Param{
@@ -44,31 +44,31 @@ Threads of a pool that are in a client (HTTP, JDBC, Redis) wait for what is
 behind it. No profile of the CPU shows that, and no tuning of this process
 changes it.
 
-Measured: in a wall-clock profile of a JVM, for each pool the share of the time
+Measured: for a JVM, in a wall-clock profile, the share of each pool's time
 with work in which its threads sleep in a socket read or write below a known
-client. Of other programs: the time their threads are blocked in connect, read,
-recv or poll of one socket, by destination, read from /proc again and again;
-with --deep exactly, by the scheduler's events. Who waits for a client's request
-or a pushed message has no work. Go's and other event loops wait for all
-connections at once, so their threads say nothing: there it is counted how many
-requests of clients have no answer yet, and how many of this program's own
-requests to a destination have none.
+client. For other programs: the time their threads are blocked in connect,
+read, recv or poll of one socket, by destination, read from /proc again and
+again; with --deep exactly, by the scheduler's events. A thread that waits for
+a client's request or a pushed message has no work. The event loops of Go and
+others wait for all connections at once, so their threads show nothing: there
+the check counts the requests of clients that have no answer yet, and this
+program's own requests to a destination that have none.
 
-Waiting alone is a fact; it is a warning when hardly a thread of the pool is
-idle, so that the next request has none, or when requests take long enough to
-be noticed and as many of them are in progress as threads wait. Where twice as
-many and more are in progress, and no thread waits for a connection, they wait
-for a thread, and the check says so.
+Waiting alone is a fact. It is a warning when hardly a thread of the pool is
+idle, so that none is left for the next request, or when requests take long
+enough to be noticed and as many of them are in progress as threads wait. If
+twice as many or more are in progress, and no thread waits for a connection,
+the requests wait for a thread, and the check says so.
 
-A thread that is in a client and runs does not wait: a JSON reader at work was
-once taken for a slow network for weeks, because each thread dump had read() in
-it. The check says so where threads of a client run most of the time.
+A thread that runs inside a client does not wait. People once blamed the
+network for weeks while a JSON reader was at work, because each thread dump had
+read() in it. The check says so where threads in a client run most of the time.
 
 Where an answer takes hardly longer than the round trip, the destination is not
-slow: the line is long, and what helps is to make fewer round trips.
+slow: the line is long, and fewer round trips help.
 
-Fix: find why the destination is slow; set timeouts, ask it less often or at
-the same time, bound what waits (bulkhead). Won't help: more threads; they wait
+Fix: find why the destination is slow; set timeouts, ask it less often or in
+parallel, bound what waits (bulkhead). Won't help: more threads; they wait
 there, too, and load it more. Disproof: the destination answers in less time
 than the threads wait (tcpdump, its own logs).`,
 	URL:   "https://www.brendangregg.com/tsamethod.html",
@@ -219,8 +219,8 @@ func (c *clientPool) finding(p *check.Pass, w *evidence.Waiting, threads, share 
 			c.name, share.Text(), list[0].Name()),
 		Evidence: []quantity.Value{share, threads, occupied, runs},
 		Remedies: []check.Remedy{{
-			Action: "Find out why the destination answers late; ask it less often or with a timeout, and bound who " +
-				"waits for it.",
+			Action: "Find out why the destination answers late; ask it less often or with a timeout, and bound the " +
+				"threads that wait for it.",
 			Risk: "a timeout turns a slow answer into none",
 			Effect: fmt.Sprintf("time in the client from %s to below %s of the work", share.Text(),
 				p.Param(backendShare).Text()),
@@ -269,9 +269,9 @@ func promise(p *check.Pass, f *check.Finding, destination string, waiting quanti
 	f.Summary += fmt.Sprintf("; %s answers at once: of %s, the line takes %s", who, a.Takes.Text(), a.Line.Text())
 	f.Evidence = append(f.Evidence, a.Takes, a.Line, a.Share)
 	f.Remedies = []check.Remedy{{
-		Action: "Make fewer round trips: keep connections open, ask for several things at once or at the same time, " +
-			"keep answers; or move nearer to it.",
-		Risk:   "an answer that is kept gets old",
+		Action: "Make fewer round trips: keep connections open, ask for several things at once or in parallel, cache " +
+			"answers; or move nearer to it.",
+		Risk:   "a cached answer gets old",
 		Effect: "a round trip saved takes " + a.Line.Text() + " off a request",
 	}}
 	f.Placebos = append(f.Placebos, "a faster "+destination+": it takes no time")
@@ -326,7 +326,7 @@ func (c *clientPool) contradiction(p *check.Pass, w *evidence.Waiting, runs, sha
 			Risk:   "none",
 			Effect: "none by itself",
 		}},
-		Placebos: []string{"A longer or shorter read timeout: no read is waited for."},
+		Placebos: []string{"A longer or shorter read timeout: no thread waits for a read."},
 		Disproof: "top -H shows these threads idle.",
 	}
 	if used, ok := hotcode.CodeOf(p.Recording); ok && used.Window > 0 {

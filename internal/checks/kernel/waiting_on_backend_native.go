@@ -88,8 +88,8 @@ func nativeFinding(p *check.Pass, pool *ledger.Pool, share, threads quantity.Val
 		Evidence: []quantity.Value{share, of, threads, occupied},
 		Notes:    append([]string{"the pool's time: " + pool.Split()}, evidence.OffCPUPaths(p, here)...),
 		Remedies: []check.Remedy{{
-			Action: "Find out why " + peer + " answers late; ask it less often or with a timeout, and bound who " +
-				"waits for it.",
+			Action: "Find out why " + peer + " answers late; ask it less often or with a timeout, and bound the " +
+				"threads that wait for it.",
 			Risk: "a timeout turns a slow answer into none",
 			Effect: fmt.Sprintf("time waited from %s to below %s of the work", share.Text(), p.Param(backendShare).
 				Text()),

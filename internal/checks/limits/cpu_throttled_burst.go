@@ -22,10 +22,10 @@ and are then stopped for the rest of it, while the mean over seconds stays far
 below the limit. Graphs of CPU use show nothing; slow responses come in steps of
 the period.
 
-Measured as cpu-throttled, in the target's cgroup and every ancestor: throttled
-periods / periods of the window, where the mean use of the group is below the
-given share of its limit. Steadier load is the finding of cpu-throttled; never
-both speak of one group.
+Measured like cpu-throttled, in the target's cgroup and every ancestor:
+throttled periods / periods of the window, where the mean use of the group is
+below the given share of its limit. Steadier load is the finding of
+cpu-throttled; the two never report the same group.
 
 Fix: let the group save up unused quota for a burst (cpu.max.burst), run fewer
 threads at once (GC threads and event loops sized to the host are the usual

@@ -32,19 +32,19 @@ var diskFull = &check.Check{
 	Stage: check.Limits,
 	Doc: `A file system that the target writes to is full
 
-Without room a write fails with ENOSPC. What a program makes of it differs: a
+Without room a write fails with ENOSPC. Programs differ in what follows: a
 database refuses all writes, a queue stops, a log is lost, a cache starts anew
 at each request. No counter of the CPU, the disk or the network shows it.
 
 Measured: statfs of the file systems on which the target's processes have files
-open for writing, of a whole host of its root: what is left, in bytes and in
-files, for the target's user, or for any but the superuser. It is critical when
-hardly a block or no file is left, a warning when little is.
-File systems that another program serves (FUSE, NFS) are not asked.
+open for writing (for a whole host, of its root): the bytes and files left for
+the target's user, or for any user but the superuser. It is critical when
+hardly a block or no file is left, a warning when little is. File systems that
+another program serves (FUSE, NFS) are left out.
 
 Fix: remove what fills it, or make it larger. A file that was removed and is
-still open keeps its room until whoever has it open closes it. Won't help:
-another start of the program. Disproof: df shows room.`,
+still open keeps its room until it is closed. Won't help: a restart of the
+program. Disproof: df shows room.`,
 	URL:   "https://man7.org/linux/man-pages/man2/write.2.html",
 	Needs: []metric.Metric{metric.FileSystemFree, metric.FileSystemSize},
 	Uses:  []metric.Metric{metric.FileSystemInodes, metric.FileSystemUnused},
@@ -127,12 +127,12 @@ func diskFinding(r room, none, host bool) check.Finding {
 		Remedies: []check.Remedy{{
 			Action:  "Find what fills it, and remove it or move it elsewhere; or make the file system larger.",
 			Command: count,
-			Risk:    "none to look; what is removed is gone",
+			Risk:    "none in looking; what is removed is gone",
 			Effect:  "writes succeed again as soon as there is room",
 		}},
 		Placebos: []string{
-			"Another start of the program: it meets the same file system. (It helps where the room is that of " +
-				"removed files which it has open: lsof +L1.)",
+			"A restart of the program: it meets the same file system. (It helps where the program holds removed " +
+				"files open: lsof +L1.)",
 		},
 		Disproof: "df and df -i show room for the target's user.",
 	}

@@ -13,8 +13,8 @@ var falseSharing = &check.Check{
 
 A cache line that several cores write moves between them with each write: code
 that looks independent waits as if it shared a lock, and adding threads makes it
-slower. The mark of it is a load that hits a modified line in another core's
-cache (HITM).
+slower. Its mark is a load that hits a modified line in another core's cache
+(HITM).
 
 Measured: it is not. HITM events need precise memory sampling (PEBS on Intel,
 IBS on AMD, SPE on arm64), which perfdoctor does not count, and a low ratio of

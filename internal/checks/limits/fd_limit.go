@@ -32,11 +32,11 @@ refused by a process that looks healthy, and log files and name lookups fail
 too.
 
 Measured: open descriptors against the soft RLIMIT_NOFILE, per process of the
-target. A level alone is info, for pools may be large on purpose; it is a
-warning when the number grows so that it is full soon (the arithmetic is shown),
-and critical when hardly any is left. A server with a limit below the kernel's
-default has set it for itself: there the level is info while no connection waits
-to be accepted.
+target. A level alone is info, because pools may be large on purpose; it is a
+warning when the number grows so that it is full soon (the arithmetic is
+shown), and critical when hardly any is left. A server with a limit below the
+kernel's default has set it itself: there the level is info while no connection
+waits to be accepted.
 
 Fix: close what leaks (CLOSE_WAIT sockets, files), then raise the limit. Risk:
 a higher limit only delays a leak, and programs that use select() break above
@@ -93,8 +93,8 @@ func fdFinding(p *check.Pass, s *evidence.LimitShare) check.Finding {
 	chosen := byDesign(p, s)
 	switch {
 	case chosen:
-		f.Notes = append(f.Notes, "it listens with a limit that is lower than any default, and no connection waits to "+
-			"be accepted: so it was set for this number of them")
+		f.Notes = append(f.Notes, "it listens with a limit that is lower than any default, and no connection waits "+
+			"to be accepted: so the limit was set for this number of connections")
 	case s.Limit.Number() < fewestByDefault && len(p.Info(metric.TargetListenPorts)) > 0:
 		limitsItself(&f)
 	}

@@ -28,10 +28,10 @@ var noLimitHostSized = &check.Check{
 	Stage: check.Limits,
 	Doc: `A container without a CPU limit sizes its pools to the whole host
 
-Without a limit a runtime takes all CPUs of the host for its own: event loops,
-GC and compiler threads are as many as the host has CPUs, although the container
-asked for a fraction. On a quiet host that is harmless; on a full one all these
-threads compete for the fraction.
+Without a limit a runtime counts all CPUs of the host as its own: it starts as
+many event loops, GC and compiler threads as the host has CPUs, although the
+container asked for a fraction. On a quiet host that is harmless; on a full one
+all these threads compete for the fraction.
 
 Measured: no CPU limit and no smaller cpuset at any level, the container's
 request (from its weight) against the host's CPUs, and the threads of the pools
@@ -40,7 +40,7 @@ warning.
 
 Fix: keep the container without a limit, but set the number of CPUs the runtime
 should see. Risk: less parallel work on an idle host.
-Won't help: adding a limit only to shrink the pools; it brings throttling along.
+Won't help: adding a limit only to shrink the pools; it adds throttling.
 Disproof: the pools were given their size on purpose (command line).`,
 	URL: "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html",
 	Needs: []metric.Metric{
@@ -49,7 +49,7 @@ Disproof: the pools were given their size on purpose (command line).`,
 	},
 	Uses:   []metric.Metric{metric.CgroupCpuset, metric.TargetCPUs},
 	Params: []*check.Param{paramRequestShare, paramHostCPUs, evidence.ParamPoolFloor},
-	Beyond: "what those meant who set its sizes",
+	Beyond: "the intent of whoever set its sizes",
 	Run:    runNoLimitHostSized,
 }
 
@@ -94,12 +94,12 @@ func hostSizedFinding(p *check.Pass, host, request, share quantity.Value, pools 
 			request.Text(), pools[0].Label(), pools[0].Text(), host.Text()),
 		Evidence: append([]quantity.Value{share}, pools...),
 		Remedies: []check.Remedy{{
-			Action: fmt.Sprintf("Keep it without a limit, but tell the runtime how many CPUs to reckon with (%s).",
+			Action: fmt.Sprintf("Keep it without a limit, but tell the runtime how many CPUs to assume (%s).",
 				evidence.TellCPUs(p, want)),
 			Risk:   "less parallel work, GC included, on a host that is otherwise idle; needs a restart",
 			Effect: fmt.Sprintf("pool %s %s -> about %.0f threads", pools[0].Label(), pools[0].Text(), want),
 		}},
-		Placebos: []string{"A CPU limit, only to shrink the pools: it brings throttling along."},
+		Placebos: []string{"A CPU limit, only to shrink the pools: it adds throttling."},
 		Disproof: "The pools were given this size on purpose: look at the command line.",
 	}
 	return f

@@ -22,9 +22,9 @@ restarts it pays for the start. Kills since boot say nothing about now and are
 no finding.
 
 Measured: the increase of oom_kill in the target's cgroup and every ancestor
-(the count of a group includes its descendants with cgroup v2), the lowest level
-that counted is named; and the host's count, for kills outside of the target,
-which are reported as FYI, since they are not its fault.
+(with cgroup v2 the count of a group includes its descendants); the lowest
+level that counted is named. The host's count shows kills outside of the
+target, which are reported as FYI, since they are not its fault.
 
 Fix: a limit that holds the working set with room, a heap that fits the limit
 (heap is not all: threads, code and direct buffers come on top).
@@ -82,7 +82,7 @@ func cgroupKill(p *check.Pass, s *recording.CounterSeries, killed float64) check
 			countOf(killed, "process", "processes")),
 		Evidence: []quantity.Value{quantity.Of("OOM kills in the window", killed, quantity.Events)},
 		Placebos: []string{"oom_score_adj: it only chooses another victim."},
-		Disproof: "The kernel log names a process that is not of the service: dmesg | grep 'Killed process'",
+		Disproof: "The kernel log names a process that does not belong to the service: dmesg | grep 'Killed process'",
 	}
 	for _, l := range p.Gauge(metric.CgroupMemoryLimit, "cgroup", cgroup, "level", level) {
 		limit := quantity.Of("memory limit", l.Last(), quantity.Bytes)

@@ -36,8 +36,8 @@ left.
 
 Fix: bound the thread pools, then raise the limit. Risk: a higher limit lets a
 leak of threads use up memory.
-Won't help: ulimit -u, another limit (of a user); kernel.pid_max, that of the host.
-Disproof: the number falls again by itself within minutes.`,
+Won't help: ulimit -u, which limits a user; kernel.pid_max, which limits the
+host. Disproof: the number falls again by itself within minutes.`,
 	URL:    "https://docs.kernel.org/admin-guide/cgroup-v2.html#pid",
 	Needs:  []metric.Metric{metric.CgroupPIDs, metric.CgroupPIDsLimit},
 	Uses:   []metric.Metric{metric.CgroupDir},

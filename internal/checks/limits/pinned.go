@@ -12,11 +12,11 @@ import (
 var (
 	paramPinnedBusy = &check.Param{
 		Name: "busy", Default: 0.9, Unit: quantity.Ratio,
-		Why: "of the CPUs it may use: below, threads that wait for one woke together, and one is free soon",
+		Why: "of the CPUs it may use: below, the waiting threads woke together, and a CPU is free soon",
 	}
 	paramPinnedIdle = &check.Param{
 		Name: "idle", Default: 0.5, Unit: quantity.CPUs,
-		Why: "of the others: half a CPU more is a gain that shows, whoever else wants it now and then",
+		Why: "of the others: half a CPU more is a gain that shows, even if others want it now and then",
 	}
 	paramPinnedWaiting = &check.Param{
 		Name: "waiting", Default: 0.1, Unit: quantity.Threads,
@@ -24,7 +24,7 @@ var (
 	}
 	paramPinnedShare = &check.Param{
 		Name: "share", Default: 0.1, Unit: quantity.Ratio,
-		Why: "of the time in which its threads run or could: a tenth of a response time is seen, less is not",
+		Why: "of the time in which its threads run or could: a tenth of a response time is noticed, less is not",
 	}
 )
 
@@ -38,8 +38,8 @@ threads to CPUs. When these are full, threads wait for them while others idle.
 
 Measured: the CPUs on which any thread of the target that ran may run; how busy
 these are, and how idle the rest; and the time for which its threads could run
-and did not. Workers that are bound to a CPU each, all CPUs together, are not
-pinned by this measure. What a CPU quota stops is cpu-throttled.
+and did not. Workers that are bound to one CPU each, but to all CPUs together,
+do not count as pinned. What a CPU quota stops is cpu-throttled.
 
 Fix: let it run on all CPUs, or on more. Risk: it may be kept apart on purpose,
 for a neighbour, an interrupt or the memory of one NUMA node.

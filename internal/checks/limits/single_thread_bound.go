@@ -18,7 +18,7 @@ import (
 var (
 	paramSingleFull = &check.Param{
 		Name: "full", Default: 0.9, Unit: quantity.CPUs,
-		Why: "a thread cannot use more than one CPU, or wait for more; what is left of it is pieces between requests",
+		Why: "a thread cannot use more than one CPU, or wait for more; what is left of it are gaps between requests",
 	}
 	paramSingleLine = &check.Param{
 		Name: "line", Default: 10, Unit: "requests",
@@ -40,8 +40,8 @@ var (
 	}
 	paramSingleIdle = &check.Param{
 		Name: "idle", Default: 0.3, Unit: quantity.CPUs,
-		Why: "of those that it may use: a third more work is a gain that shows; below, the CPUs are full, " +
-			"and not the thread",
+		Why: "of those that it may use: a third more work is a gain that shows; below, the CPUs are full rather than " +
+			"the thread",
 	}
 )
 
@@ -52,15 +52,15 @@ var singleThreadBound = &check.Check{
 
 A thread uses one CPU at most. Where one does all of the work, as the event loop
 of Node.js or the threads of CPython and Ruby together, which run one at a time,
-the program is as fast as that CPU, however many others idle. So is a program in
-Go with a low GOMAXPROCS. Requests queue up inside.
+the program is as fast as that CPU, however many others idle. The same holds
+for a program in Go with a low GOMAXPROCS. Requests queue up inside.
 
-Measured: the CPU time of each thread, and of an interpreter's together; requests
-in progress by the sockets of clients without an answer; what the target asks
-others meanwhile, and what of it sleeps; and the CPUs that nobody uses. Of Go, a
-goroutine that runs whenever one looks. It is a warning where ten
-requests are in progress for each CPU used, that take 20 ms and more. Where one
-function is why the thread is full, that is the root cause and this is a
+Measured: the CPU time of each thread, and of an interpreter's threads
+together; requests in progress by the sockets of clients without an answer;
+what the target asks others meanwhile, and which of its requests sleep; and the
+idle CPUs. For Go: a goroutine that runs at every look. It is a warning where
+ten requests are in progress for each CPU used, and each takes 20 ms and more.
+Where one function fills the thread, that is the root cause and this is a
 consequence; here the work is in many places, and the heaviest are listed.
 
 Fix: more processes, or threads where the runtime lets them run side by side.
@@ -240,7 +240,7 @@ func singleFinding(p *check.Pass, n narrow, r evidence.Requests, idle quantity.V
 		f.Disproof = "most of several dumps (/debug/pprof/goroutine?debug=2) show that goroutine waiting."
 	case n.TID == 0:
 		f.Placebos = append(f.Placebos, "More threads: its runtime lets no more of them run.")
-		f.Disproof = "two processes in place of one answer no sooner."
+		f.Disproof = "two processes instead of one answer no sooner."
 	}
 	return f
 }

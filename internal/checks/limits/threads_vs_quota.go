@@ -23,7 +23,7 @@ var threadsVsQuota = &check.Check{
 Garbage collectors, compilers, event loops and ForkJoin pools start as many
 threads as the runtime sees CPUs. When it sees the host's instead of its limit,
 they all run at once, use up the quota of a period in a fraction of it, and
-everything is stopped. What a JVM reckons with is asked of it, where it answers.
+everything is stopped. A JVM is asked how many CPUs it assumes, if it answers.
 
 Measured: the threads of the pools that are known to be sized by CPUs (by thread
 name, which the kernel cuts at 15 bytes) against the least of CPU limits and

@@ -22,7 +22,7 @@ var (
 	}
 	paramPSIWaiting = &check.Param{
 		Name: "cpu-pressure", Default: 0.2, Unit: quantity.Ratio,
-		Why: "the share of time with some task waiting for a CPU at which cpu-saturated speaks too",
+		Why: "the share of time with some task waiting for a CPU at which cpu-saturated reports, too",
 	}
 	paramBlockedThreads = &check.Param{
 		Name: "blocked-threads", Default: 2000, Unit: quantity.Threads,
@@ -126,7 +126,7 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 	switch {
 	case !ok:
 		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, "neither run-queue wait nor CPU pressure was recorded, so that no harm is shown")
+		f.Doubts = append(f.Doubts, "neither run-queue wait nor CPU pressure was recorded, so no harm is shown")
 	case !p.Recorded(metric.ThreadRunDelay) && harm:
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "the pressure is the host's: the target's own wait was not recorded")

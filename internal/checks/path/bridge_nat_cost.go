@@ -22,8 +22,8 @@ var (
 	}
 	bridgeForwardedCost = &check.Param{
 		Name: "forwarded-cost", Default: 0.1, Unit: quantity.CPUs,
-		Why: "a tenth of one CPU, for packets that walk so many rules that few are enough: 800 a second took 1.4 " +
-			"CPUs at 220,000 rules",
+		Why: "a tenth of one CPU, for few packets that walk very many rules: 800 a second took 1.4 CPUs at 220,000 " +
+			"rules",
 	}
 	bridgePerPacket = &check.Param{
 		Name: "per-packet", Default: 10e-6, Unit: quantity.Seconds,
@@ -42,9 +42,9 @@ device. A request that takes 10 packets of softnet work on the host measured 26 
 µs of softirq instead of 31 to 35.
 
 Counters know packets, not requests. So the check shows how often a forwarded packet is processed on its way, and what
-each costs in softirq time, when a namespace with NAT rules and a bridge or veth pair forwards a good rate, or fewer
-packets that take as much time. That is a fact, not a fault. It is a warning when each packet costs several times the
-usual and there are many rules walked one by one to blame.
+each costs in softirq time. It does so when a namespace with NAT rules and a bridge or veth pair forwards packets at a
+good rate, or fewer packets that take as much time. That is a fact, not a fault. It is a warning when each packet costs
+several times the usual and walks many rules one by one.
 
 Fixes: host network for the hot path, a keep-alive proxy on the host, rules as sets or maps (ipset, nft), kube-proxy
 in nftables or IPVS mode. Disproof: the same request from the host path takes as much CPU time.`,
@@ -123,7 +123,7 @@ func reportBridge(p *check.Pass, all evidence.CPUTime, processed, forwarded, rat
 				"measured with nginx",
 		}},
 		Disproof: "The same load against the service on the host network takes the same softirq time per request.",
-		Doubts:   []string{"counters hold all packets of the host: other traffic is inside these means"},
+		Doubts:   []string{"the counters include all packets of the host, so these means include other traffic"},
 	}
 	if rules.Below(p.Param(evidence.ParamManyRules)) {
 		f.Evidence = append(f.Evidence, rules)

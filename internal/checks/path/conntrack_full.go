@@ -48,7 +48,7 @@ var conntrackFull = &check.Check{
 
 With NAT or stateful rules the kernel keeps an entry for each connection. When nf_conntrack_max entries exist in a
 network namespace, the first packet of a new connection is dropped: connections time out while the host looks idle.
-The limit is one for the whole host, the count is per namespace. A closed connection stays for
+The limit is for the whole host, the count is per namespace. A closed connection stays for
 nf_conntrack_tcp_timeout_time_wait, so short connections have a ceiling of limit / timeout a second.
 
 The check takes the highest count of the window against the limit, drops, evictions (early_drop) and the growth: "full
@@ -172,8 +172,8 @@ func conntrackFinding(p *check.Pass, t conntrackTable, sev check.Severity, why s
 	}
 	if t.level.Below(p.Param(conntrackWarn)) && t.evicted.Number() == 0 {
 		f.Confidence = check.Medium
-		f.Doubts = []string{"the forecast takes the growth of this window to go on; it levels off if the load began " +
-			"just now"}
+		f.Doubts = []string{"the forecast assumes that the growth of this window goes on; it levels off if the load " +
+			"began just now"}
 	}
 	if !p.Recorded(metric.ConntrackDrops) {
 		f.Confidence = check.Medium
@@ -189,8 +189,7 @@ func conntrackRemedies(p *check.Pass, f *check.Finding, t conntrackTable) []chec
 	want := t.limit.Times(p.Param(conntrackGrow))
 	memory := want.Times(p.Param(conntrackEntry)).As(quantity.Bytes)
 	out := []check.Remedy{{
-		Action: "Raise the limit, which is one for the whole host and set there, and the number of hash buckets " +
-			"with it.",
+		Action: "Raise the limit, which is set on the host for all namespaces, and the number of hash buckets with it.",
 		Command: check.Commandf("sysctl -w net.netfilter.nf_conntrack_max=%.0f net.netfilter.nf_conntrack_buckets=%.0f",
 			want.Number(), want.Number()),
 		Risk: fmt.Sprintf("Kernel memory of about %s when full (%s × %s).", memory.Text(), want.Text(),

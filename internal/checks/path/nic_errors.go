@@ -18,9 +18,10 @@ Packets in error (checksum, frame, carrier, length) over the packets that passed
 is a packet that arrived or left damaged: a cable, a transceiver, a duplex mismatch, a driver, or for virtual devices
 an MTU or offload that does not fit.
 
-It is a warning from one packet in a thousand with enough packets to tell, unless TCP of that network namespace sent
-nothing again in the meantime and it forwards nothing for others: then nobody is seen to miss them, and it is a fact. No
-setting of the host fixes a damaged packet. Disproof: ethtool -S DEVICE shows no error counter rising under load.`,
+It is a warning from one packet in a thousand with enough packets to tell. It is only a fact if TCP of that network
+namespace retransmitted nothing meanwhile and the namespace forwards nothing for others: then nobody is seen to miss
+them. No setting of the host fixes a damaged packet. Disproof: ethtool -S DEVICE shows no error counter rising under
+load.`,
 	URL:    "https://docs.kernel.org/networking/statistics.html",
 	Needs:  []metric.Metric{metric.DeviceErrors, metric.DevicePackets},
 	Uses:   []metric.Metric{metric.TCPRetransSegs, metric.TCPSynRetrans, metric.IPForwarded},

@@ -51,11 +51,11 @@ needs several times the minimum and an excess above the 40 ms for which a peer m
 One host cannot tell where on the path the queue is. Three places can: here, an unloaded host behind the same egress
 (the neighbour), and one outside of it. Run perfdoctor ping on the last two during the diagnosis and give their files to
 diagnose with --vantage. Here ≈ neighbour, both far above outside: the egress they share is the bottleneck, neither this
-service nor its peer. Only here is slow: this host is. All are: the destination is.
+service nor its peer. Only here is slow: this host is the bottleneck. All are slow: the destination is.
 
-Short connections under steady load never see the path empty, so that their minimum says nothing. The outside's round
-trip then stands for it, and is a warning where the neighbour's varies as a queue does, and a distance does not. What
-the egress adds is one from 20 ms on: nobody holds back the answer to a ping.
+Short connections under steady load never see the path empty, so their minimum says nothing. The outside's round trip
+then takes its place. It is a warning where the neighbour's round trip varies: a queue varies, a distance does not.
+What the egress adds is a warning from 20 ms on: nobody delays the answer to a ping.
 
 Fixes: the box between (see snat-single-core on it); a limit or fair queueing for own bulk traffic. Won't help: larger
 buffers anywhere. Disproof: ping to the destination is short while the application is slow.`,

@@ -148,7 +148,7 @@ func locate(p *check.Pass, f *check.Finding, path slowPath) {
 		}}
 	default:
 		f.Doubts = append(f.Doubts,
-			"the other places do not tell where the queue is: there must be pings from a neighbour and from outside")
+			"the other places do not show where the queue is: that takes pings from a neighbour and from outside")
 	}
 }
 
@@ -175,7 +175,7 @@ func locateEgress(p *check.Pass, f *check.Finding, path slowPath) {
 	if !path.own && !s.varies(p) {
 		f.Severity, f.Confidence = check.Info, check.Medium
 		f.Summary += ": longer by what both share, or outside is just nearer"
-		f.Doubts = append(f.Doubts, "the round trip hardly varies: a distance does not either, and a queue does")
+		f.Doubts = append(f.Doubts, "the round trip hardly varies: that points to distance rather than a queue")
 		return
 	}
 	f.Summary += ": the egress both share, neither this service nor " + path.destination

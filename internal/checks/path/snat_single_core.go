@@ -43,9 +43,9 @@ Measured by time, not by counts: softirq seconds of each CPU (/proc/stat) and pa
 (/proc/net/softnet_stat). The count of NET_RX in /proc/softirqs is low on the saturated CPU, because it runs few and
 long softirqs.
 
-The check speaks when one CPU spends nearly all its time in softirq while the median of the others does not, and a
-visible network namespace forwards packets. Where the forwarding namespace is not visible, softirq-imbalance speaks
-instead.
+The check warns when one CPU spends nearly all its time in softirq while the median of the others does not, and a
+visible network namespace forwards packets. Where the forwarding namespace is not visible, softirq-imbalance reports
+the CPU instead.
 
 Fixes: receive packet steering or more hardware queues; fewer rules walked one by one (sets and maps); no address
 translation where a route would do. Won't help: netdev_max_backlog. Disproof: ping from an idle host behind the same

@@ -43,9 +43,9 @@ Packets, timers and block completions are finished in softirq. When most of that
 the limit while the others rest. The check compares softirq *time*: the busiest CPU's share of all softirq time
 against its fair share, one over the number of CPUs.
 
-It looks only at a CPU that spends more than half its time in softirq. Counts of softirqs do not serve: two idle CPUs
-differ by any factor, and a saturated CPU runs few, long softirqs. It is a warning when that CPU has hardly anything
-left while others have, else a fact. A host with one CPU has no imbalance.
+It looks only at a CPU that spends more than half its time in softirq. Counts of softirqs are useless here: two idle
+CPUs differ by any factor, and a saturated CPU runs few, long softirqs. It is a warning when that CPU has hardly any
+time left while others have some, else a fact. A host with one CPU has no imbalance.
 
 Fixes: spread the device's interrupts (irqbalance, smp_affinity), use its hardware queues (RSS, ethtool -L), or steer
 packets (RPS). Disproof: mpstat -P ALL 1 shows %soft evenly spread.`,

@@ -19,13 +19,13 @@ var allocationRate = &check.Check{
 	Only:  evidence.OnlyJVM,
 	Doc: `How fast the program allocates, where collecting it costs too much
 
-A high rate is no fault while collections are cheap. Where they are not, it says
-what a change of the code can win, and which threads allocate.
+A high rate is no fault while collections are cheap. Where they are not, this
+check shows what a change of the code can win, and which threads allocate.
 
-Measured: each young collection begins when eden is full, so that collections
-times the size of eden (at the sample before), plus what came into eden since,
-is what was allocated; objects too large for eden are not in it. Only Serial,
-Parallel and G1 have these counters. It speaks only when gc-overhead does. The
+Measured: each young collection begins when eden is full. So the program
+allocated the collections times the size of eden (at the sample before), plus
+what came into eden since, without objects too large for eden. Only Serial,
+Parallel and G1 have these counters. It reports only when gc-overhead does. The
 threads' shares are of all they allocated since they started.
 
 Fix: an allocation profile names the lines.

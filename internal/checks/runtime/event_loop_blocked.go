@@ -34,9 +34,9 @@ result, or for a log line to be written, all of its connections wait with it.
 
 Measured: in a wall-clock profile, the share of the time of the loop's threads
 in such waits. Loops are found by their threads' names and by their run loop's
-frames. A loop that runs does not stand still, whatever it runs: what takes its
-CPU time is the business of other checks. So are locks that another check knows,
-of loggers and of SecureRandom, where waits for locks were recorded.
+frames. A loop that runs does not stand still, whatever it runs: other checks
+report what takes its CPU time. They also report the locks of loggers and of
+SecureRandom, where waits for locks were recorded.
 
 Fix: move the call to a pool for blocking calls (publishOn, executeBlocking,
 worker threads), or use the asynchronous one. Risk: order and thread-locals

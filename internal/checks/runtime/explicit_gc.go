@@ -18,7 +18,7 @@ var (
 	}
 	paramExplicitSeen = &check.Param{
 		Name: "seen", Default: 0.5, Unit: quantity.Ratio,
-		Why: "where the cause was seen in less than half of the readings, others were at work in most",
+		Why: "where less than half of the readings saw the cause, most collections have another one",
 	}
 )
 
@@ -39,12 +39,12 @@ System.gc(), a heap histogram or an agent makes the JVM collect the whole heap,
 with all threads stopped, however empty it is.
 
 Measured: the time in full collections over the window's wall time, and how
-many of them have such a cause: HotSpot keeps that of the last one only, which is
-looked at every 5 ms, so that collections which came closer have no known one.
-Where all came so close, HotSpot's log of the last ten operations tells.
-Where some have another cause, the time is shared by their numbers. With G1 and
--XX:+ExplicitGCInvokesConcurrent, Z and Shenandoah such a call is no full
-collection.
+many of them have such a cause. HotSpot keeps only the cause of the last one,
+which is read every 5 ms, so the cause of collections closer together is not
+known. Where all came so close, HotSpot's log of the last ten operations tells
+it. Where some have another cause, the time is divided by their numbers. With
+G1 and -XX:+ExplicitGCInvokesConcurrent, Z and Shenandoah such a call is no
+full collection.
 
 Fix: remove the call; -XX:+ExplicitGCInvokesConcurrent; or
 -XX:+DisableExplicitGC. Risk: direct buffers are freed by collections: with
@@ -114,7 +114,7 @@ func runExplicitGC(p *check.Pass, pid string) bool {
 			"another cause")
 	case unit == counted && all < n/2:
 		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, fmt.Sprintf("of %.0f of the %.0f full collections the cause is not known: they "+
+		f.Doubts = append(f.Doubts, fmt.Sprintf("the cause of %.0f of the %.0f full collections is not known: they "+
 			"came too close", n-all,
 			n))
 	}

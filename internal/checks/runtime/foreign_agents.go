@@ -32,13 +32,13 @@ var foreignAgents = &check.Check{
 	Doc: `Agents, profilers and debuggers run inside the JVM
 
 An agent rewrites classes while they are loaded, samples threads or counts
-calls. Its cost is paid by every request and is in every profile; a second
-profiler disturbs the first.
+calls. Every request pays for it, and every profile shows it; a second profiler
+disturbs the first.
 
 Measured: what the JVM lists as its agents (before JDK 21: its options) and the
 libraries of known ones that are mapped; CPU time of threads with the names of
 known agents. It is a warning when these use a tenth of the process's CPU time;
-what they do on the program's own threads is not in that.
+their work on the program's own threads is not included.
 
 Fix: measure once without it. Risk: its monitoring is missing meanwhile.
 Disproof: the load costs the same without the agent.`,

@@ -44,14 +44,15 @@ var gcOverhead = &check.Check{
 
 While a pause lasts, no Java thread runs: every request in flight waits for it.
 A collector that is busy all the time has too small a heap for what lives in it,
-or a program that allocates faster than need be.
+or a program that allocates faster than it has to.
 
 Measured: HotSpot's own counters of the time in pauses over the window's wall
-time (of Shenandoah, and of Z in JDK 11: the time in safepoints), and the CPU
+time (for Shenandoah, and for Z in JDK 11: the time in safepoints), and the CPU
 time of the collector's threads. A concurrent collector is judged by its CPU
-share, as a warning only when threads had to wait for memory (allocation stall,
-degenerated collection, or stacks of threads in the wall-clock profile), or when
-objects of half a region and more (humongous) begin most collections of G1.
+share. That is a warning only when threads had to wait for memory (allocation
+stall, degenerated collection, or stacks of threads in the wall-clock profile),
+or when objects of half a region and more (humongous) begin most collections of
+G1.
 
 Fix: a larger heap when little is free after a collection; else fewer
 allocations (an allocation profile names the lines). Risk: a larger heap needs
@@ -137,14 +138,14 @@ func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
 	if stopped, ok := stoppedByLimit(p); ok {
 		f.Evidence = append(f.Evidence, stopped)
 		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, "the CPU limit stops collections, too, so that they last longer: fix that first")
+		f.Doubts = append(f.Doubts, "the CPU limit stops collections, too, so they last longer: fix that first")
 	}
 	if share.AtLeast(p.Param(paramGCShareMost)) {
 		f.Facts = append(f.Facts, evidence.StopsMost)
 	}
 	if times == 1 {
 		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, "it was a single collection: whether it comes again a longer --duration tells")
+		f.Doubts = append(f.Doubts, "it was a single collection: a longer --duration shows whether it comes again")
 	}
 	if cpu.Label() != "" {
 		f.Evidence = append(f.Evidence, cpu)
@@ -215,7 +216,7 @@ func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) 
 		Effect: share.Label() + " falls with the rate of large objects",
 	}, check.Remedy{
 		Action: "Make regions more than twice as large as these objects (-XX:G1HeapRegionSize, up to 32m; 512m from " +
-			"JDK 18 on), where the heap has a hundred of them then: they die young, as all others do.",
+			"JDK 18 on), if the heap then still has a hundred of them: the objects die young, as all others do.",
 		Risk:   "few regions make long pauses, and what lives for longer is copied; a restart",
 		Effect: "fewer collections; each does more",
 	})

@@ -22,7 +22,7 @@ var (
 	}
 	paramSizedQueue = &check.Param{
 		Name: "queue-share", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the time that the process's threads wait for a CPU: with most of it the pools that the JVM sized " +
+		Why: "of the time that the process's threads wait for a CPU: with most of it, the pools that the JVM sized " +
 			"are the queue",
 	}
 	paramGCWaitsShare = &check.Param{
@@ -42,14 +42,14 @@ All of the collector's threads run at once in a pause. When they are sized for
 the host's CPUs and the container has a few, they use up its quota of a period
 at the beginning of the pause, and the pause lasts until the next one.
 
-Measured: -XX:ParallelGCThreads as the JVM runs with it, and the CPUs that the
-JVM reckons with, against the least of host, cpusets and CPU limits. It is a
-warning where the limit throttles; and without a throttling limit where pauses
+Measured: the -XX:ParallelGCThreads that the JVM runs with, and the CPUs that
+it assumes, against the least of host, cpusets and CPU limits. It is a warning
+where the limit throttles. Without a throttling limit it is one where pauses
 take 2 % of the time and the collector's threads wait for a CPU for longer than
-they run: then they stand in each other's way. When most of the time in which the
-process's threads wait for a CPU is that of pools that it sizes by the same count
-of CPUs (ForkJoinPool, which also carries virtual threads), they are the queue
-that other checks find. Else it is information.
+they run: then they are in each other's way. Else it is information. The JVM
+sizes other pools by the same count of CPUs (ForkJoinPool, which also carries
+virtual threads). When these have most of the time in which the process's
+threads wait for a CPU, they are the queue that other checks find.
 
 Fix: let the JVM see its limit (remove -XX:ActiveProcessorCount, or
 -XX:-UseContainerSupport), or set ActiveProcessorCount to it. Risk: other pools

@@ -25,17 +25,17 @@ var gilContention = &check.Check{
 	Doc: `Threads of a Python or Ruby program wait for the interpreter's lock
 
 One thread of a process of CPython or Ruby runs scripts at a time: the one that has the interpreter's lock (GIL, GVL).
-Others that want to run wait for it, however many CPUs are idle: while the holder computes 5 ms each time in Python
-(sys.getswitchinterval) and 100 ms in Ruby. Threads that wait for the network or a file have given the lock away, and
-are no part of this.
+Others that want to run wait for it, however many CPUs are idle: each time while the holder computes for 5 ms in Python
+(sys.getswitchinterval) or 100 ms in Ruby. Threads that wait for the network or a file have released the lock, and do
+not count.
 
-Measured: threads that stand in a futex(2) of the lock, looked at up to ten times a second; who has it meanwhile is
-what the profile of scripts shows. Ruby's is told from other waits by the method in which a thread stands. It is a
-warning where a program that serves nobody has a thread in line at any moment, and where requests to a server take
-long and owe it to this wait; else information.
+Measured: threads that stand in a futex(2) of the lock, looked at up to ten times a second; the profile of scripts
+shows what the holder does meanwhile. In Ruby the method in which a thread stands distinguishes this lock from other
+waits. It is a warning where a program that serves nobody has a thread in line at any moment, and where requests to a
+server take long because of this wait; else information.
 
-Fix: processes in place of threads (workers of gunicorn, uvicorn or puma, multiprocessing, ProcessPoolExecutor), or
-compute in code that gives the lock away (numpy, hashlib, zlib). Won't help: more threads or CPUs. Disproof: py-spy dump
+Fix: processes instead of threads (workers of gunicorn, uvicorn or puma, multiprocessing, ProcessPoolExecutor), or
+compute in code that releases the lock (numpy, hashlib, zlib). Won't help: more threads or CPUs. Disproof: py-spy dump
 --pid PID, or rbspy snapshot, shows few active threads without the lock.`,
 	URL:   "https://docs.python.org/3/glossary.html#term-global-interpreter-lock",
 	Only:  &check.Scope{Fact: metric.ScriptRuntime, Name: "interpreter whose functions are read"},
@@ -75,12 +75,12 @@ func gilFinding(p *check.Pass, pid string, wanted quantity.Value) check.Finding 
 		Summary:  wanted.Text() + " of " + l.language + " want the interpreter's lock (" + l.short + ") at any moment",
 		Evidence: []quantity.Value{wanted},
 		Remedies: []check.Remedy{{
-			Action: "Run processes in place of threads: " + l.processes + ".",
+			Action: "Run processes instead of threads: " + l.processes + ".",
 			Risk:   "each has its own memory: what threads share must be sent or kept elsewhere",
 			Effect: wanted.Label() + ": from " + wanted.Text() + " towards 0",
 			Before: l.before, After: l.after,
 		}, {
-			Action: "Make what holds the lock cheaper, or compute it in code that gives the lock away" + l.gives + ".",
+			Action: "Make what holds the lock cheaper, or compute it in code that releases the lock" + l.gives + ".",
 			Risk:   "none", Effect: "the lock is held for less",
 		}},
 		Placebos: []string{"More threads: they wait for the same lock.", "More CPUs: one thread runs at a time."},

@@ -41,11 +41,11 @@ largest heap, each collection frees less and comes sooner, until the JVM does
 nothing else or ends with an OutOfMemoryError.
 
 Measured: the least in the old generation between its collections (full ones, and
-G1's concurrent cycles), against the most that it may have. Near it, that is a
-warning, with what fills the heap, by class: one more walk over the heap. So
-is a rise from each collection to the next that fills the heap soon, with the
-arithmetic of the forecast. Without two such collections a steady rise is
-information: the next one may free it.
+G1's concurrent cycles), against the most that it may have. Near that it is a
+warning, with what fills the heap by class, which takes one more walk over the
+heap. A rise from each collection to the next that fills the heap soon is a
+warning, too, with the arithmetic of the forecast. Without two such collections
+a steady rise is information: the next one may free it.
 
 Fix: a heap dump or two class histograms name what grows. Risk: both stop the
 program, for seconds a GiB.
@@ -192,7 +192,7 @@ func reportLiveGrowth(p *check.Pass, pid string, lows []low, most quantity.Value
 		Notes:    keptSites(p, pid),
 		Remedies: []check.Remedy{heapDump(pid)},
 		Placebos: []string{"A larger heap: a leak fills it, too, and each full collection takes longer."},
-		Doubts:   []string{"a cache that fills up and then stays looks the same: a longer --duration tells"},
+		Doubts:   []string{"a cache that fills up and then stays looks the same: a longer --duration tells them apart"},
 		Disproof: "After some more old collections it stays: jstat -gc " + pid + " 1000, the lows of OU.",
 	}
 	p.Report(f)

@@ -22,7 +22,7 @@ after the other, with the CPU idle.
 
 Measured: the JVM's own search for cycles among monitors and locks of
 java.util.concurrent (that have an owner), in the one thread dump after the
-window. Deadlocks over semaphores, futures or full pools are not among them.
+window. Deadlocks over semaphores, futures or full pools are not found.
 
 Fix: restart, and take the locks in one order everywhere, or with tryLock and a
 time limit. Risk: a restart loses what the threads were doing.
@@ -54,7 +54,7 @@ func runDeadlock(p *check.Pass, pid string) bool {
 			Risk:    "the restart loses what the threads were doing",
 			Effect:  n.Text() + " -> 0",
 		}},
-		Disproof: "A second dump does not show the cycle: then it was not one, which the JVM does not report.",
+		Disproof: "A second dump does not show the cycle; but the JVM reports no false ones.",
 	}
 	for _, s := range cycle {
 		f.Notes = append(f.Notes, fmt.Sprintf("%q waits at %s for a %s that %q holds", s.Label("thread"), s.Label("at"),

@@ -22,8 +22,8 @@ var (
 	}
 	paramHostTaken = &check.Param{
 		Name: "host-busy", Default: 0.9, Unit: quantity.Ratio,
-		Why: "with hardly an idle CPU on the whole host whoever compiles takes the CPU from somebody, though others " +
-			"fill it, too",
+		Why: "with hardly an idle CPU on the whole host, compilers take the CPU from somebody, though others fill " +
+			"it, too",
 	}
 	paramCompileHost = &check.Param{
 		Name: "host-share", Default: 0.1, Unit: quantity.Ratio,
@@ -36,8 +36,8 @@ var (
 	}
 	paramLengthened = &check.Param{
 		Name: "pause-share", Default: evidence.PausesTooLong, Unit: quantity.Ratio,
-		Why: "from there gc-overhead warns of pauses: it is a consequence when they would stay below, had their " +
-			"threads not waited",
+		Why: "from there gc-overhead warns of pauses: it is a consequence if they would stay below without the waits " +
+			"of their threads",
 	}
 )
 
@@ -52,14 +52,14 @@ use, or a small CPU limit, the compilers compete with the requests, and both are
 slow for minutes.
 
 Measured: CPU time of the compiler threads against that of the process. It is a
-warning when the process uses nearly all the CPUs it may use, when no CPU of the
-host is idle and the compilers have a tenth of them, when the other threads wait
-for a CPU for as long as they run, no CPU limit stops them and the compilers have
-a tenth of the host, or when the JVM is old and still compiles; else it is an FYI: measure again when warm.
-Where a fifth of the CPUs would be idle without the compilers, it is they that
-others queue behind. HotSpot does not stop its compilers for a pause: where the
-collector's threads have to wait for a CPU, too, and pauses would be no fault
-without that, gc-overhead is a consequence.
+warning in four cases: the process uses nearly all the CPUs it may use; no CPU
+of the host is idle and the compilers have a tenth of them; the other threads
+wait for a CPU for as long as they run, no CPU limit stops them and the
+compilers have a tenth of the host; or the JVM is old and still compiles. Else
+it is an FYI: measure again when warm. Where a fifth of the CPUs would be idle
+without the compilers, the others queue behind them. HotSpot does not stop its
+compilers for a pause. Where the collector's threads have to wait for a CPU,
+too, and pauses would be no fault without that, gc-overhead is a consequence.
 
 Fix: calls that warm it up before it is ready for traffic, fewer restarts, more
 CPU while it starts, CDS or CRaC. Risk: a later start.

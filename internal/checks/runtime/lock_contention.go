@@ -14,7 +14,7 @@ import (
 var (
 	lockLevel = &check.Param{
 		Name: "level", Default: 0.05, Unit: quantity.Ratio,
-		Why: "in a twentieth of its time a thread can hardly get more done elsewhere; a lock is for short waits",
+		Why: "with a twentieth of its time back a thread hardly gets more done; a lock is for short waits",
 	}
 	lockWarn = &check.Param{
 		Name: "warn", Default: 0.1, Unit: quantity.Ratio,
@@ -22,7 +22,7 @@ var (
 	}
 	lockHandOffs = &check.Param{
 		Name: "hand-offs", Default: 0.5, Unit: quantity.Ratio,
-		Why: "whoever hands on a lock waits for it at other times; producers of a queue wake its consumers",
+		Why: "a thread that hands on a lock waits for it at other times; producers of a queue only wake its consumers",
 	}
 	lockLeader = &check.Param{
 		Name: "leader", Default: 0.8, Unit: quantity.Threads,
@@ -33,8 +33,8 @@ var (
 	lockRequest = &check.Param{
 		Name: "request", Default: 0.1, Unit: quantity.Seconds,
 		Why: "a person notices when an answer takes longer (J. Nielsen, Response Times: The 3 Important Limits): " +
-			"where as many wait for the lock as requests are in progress, these wait, and nobody for a turn to " +
-			"accept",
+			"where as many wait for the lock as requests are in progress, it is the requests that wait, and no " +
+			"thread for a turn to accept",
 	}
 	lockWaiters = &check.Param{
 		Name: "waiters", Default: 1, Unit: quantity.Goroutines,
@@ -42,7 +42,8 @@ var (
 	}
 	lockTurns = &check.Param{
 		Name: "turns", Default: 1.5, Unit: quantity.Threads,
-		Why: "in turn they wait for clients one at a time: where more do, they wait without the lock",
+		Why: "threads that take turns wait for clients one at a time; if more wait for clients, they do so without " +
+			"the lock",
 	}
 )
 
@@ -54,19 +55,20 @@ var lockContention = &check.Check{
 Time in which threads are blocked in futex(2) for a lock that another thread has, or goroutines are parked at a mutex.
 The CPU is idle meanwhile, so that no CPU profile shows it. (Locks of Java: see monitor-contention.)
 
-Measured by the scheduler's events (always with --deep, else where the host
-switches between threads at most 5000 times a second): for each futex the time waited, as a share of the window times the number of threads that
-waited for it; the stacks that lead there; who ended the waits, and where: that is where the lock was let go. A futex
-is taken for a lock when its value says so (2 in glibc and Rust). Others, such as Python's, are only told by being
-handed on among those that wait; a condition variable can look so, too, and that is never more than a note. A pool
-whose threads take turns at accept() behind a lock has no work: that is a note, too. Locks that park each thread at a
-futex of its own are told by the function that waits (a Mutex of Ruby, parking_lot and RwLock of Rust), in samples of
+Measured by the scheduler's events (always with --deep, else where the host switches between threads at most 5000 times
+a second): for each futex the time waited, as a share of the window times the number of threads that waited for it; the
+stacks that lead there; which thread ended the waits, and where: that is where the lock was released. A futex counts as
+a lock when its value says so (2 in glibc and Rust). Others, such as Python's, count only when the threads that wait
+hand them on among themselves. A condition variable can look the same, so that is never more than a note. A pool whose
+threads take turns at accept() behind a lock has no work: that is a note, too. Locks that park each thread at a futex
+of its own are recognised by the function that waits (a Mutex of Ruby, parking_lot and RwLock of Rust), in samples of
 the threads' stacks.
 
-Of a program in Go, by samples of its goroutines: those that wait for a mutex, by the function that asks for it, as a
-share of the time that goroutines spend in that function. Who holds a mutex is not recorded: it is one of those in the
-same function that do not wait for it, and what they do there is named. Of Python the same of its threads, where those
-that wait and those that do not are as many as there are requests in progress: to the kernel a lock looks like a queue.
+For a program in Go, by samples of its goroutines: those that wait for a mutex, by the function that asks for it, as a
+share of the time that goroutines spend in that function. The holder of a mutex is not recorded. It is one of those in
+the same function that do not wait for it, and the check names what they do there. For Python the same with its
+threads, where those that wait and those that do not are together as many as the requests in progress: to the kernel a
+lock looks like a queue.
 
 Fix: hold the lock for less (no I/O, no sleep, no logging, no remote call under it), or split it. Risk: what the lock
 kept together may come apart. Won't help: more threads; they wait, too. Disproof: gdb -p PID -batch -ex 'thread apply
@@ -269,7 +271,8 @@ func (l *nativeLock) harms(p *check.Pass, window, share, waiters quantity.Value,
 		return false
 	}
 	if len(p.Info(metric.JVMInfo)) > 0 {
-		f.Doubts = append(f.Doubts, "of a JVM it is a lock of its own, such as that of the heap during a collection")
+		f.Doubts = append(f.Doubts, "in a JVM it is a lock of the JVM's own, such as that of the heap during a "+
+			"collection")
 		return false
 	}
 	if len(l.threads) < 2 {

@@ -19,7 +19,7 @@ import (
 var (
 	contentionLevel = &check.Param{
 		Name: "level", Default: 0.05, Unit: quantity.Ratio,
-		Why: "in a twentieth of its time a thread can hardly get more done elsewhere; a lock is for short waits",
+		Why: "with a twentieth of its time back a thread hardly gets more done; a lock is for short waits",
 	}
 	contentionWarn = &check.Param{
 		Name: "warn", Default: 0.1, Unit: quantity.Ratio,
@@ -38,12 +38,12 @@ that no CPU profile shows it. (Permits of a Semaphore: see pool-exhausted.)
 
 Measured: the time waited for locks of one class (for classes that everybody
 uses, such as java.lang.Object: at one method), as a share of the window times
-the number of threads that waited. Who holds the lock is told from a thread
-dump where one was recorded; what is done under it from the threads that are
-in the same method and do not wait. A holder that waits for a CPU has the lock
-for longer: where CPUs are short, what the target's threads wait of the time in
-which they could run is taken off. Locks that another check knows, of loggers
-and of SecureRandom, are left to it.
+the number of threads that waited. A thread dump names the holder, where one
+was recorded; the threads that are in the same method and do not wait show what
+is done under the lock. A holder that waits for a CPU has the lock for longer.
+So where CPUs are short, the check subtracts the share of their runnable time
+that the target's threads wait for a CPU. The locks of loggers and of
+SecureRandom are left to the checks that know them.
 
 Fix: hold the lock for less (no I/O, no logging, no remote call under it),
 split it, or use a concurrent collection. Risk: what the lock kept together may

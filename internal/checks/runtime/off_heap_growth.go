@@ -24,7 +24,7 @@ var offHeapGrowth = &check.Check{
 
 Direct buffers, native libraries, thread stacks, metaspace and malloc's arenas
 are not bounded by -Xmx. They grow until the container's limit kills the
-process, with a heap that looks well.
+process, with a heap that looks healthy.
 
 Measured: resident memory less all of the committed heap: a lower bound of what
 is outside, as the heap need not be resident. It must rise through the window by

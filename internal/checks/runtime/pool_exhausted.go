@@ -29,22 +29,22 @@ var poolExhausted = &check.Check{
 	Stage: check.Runtime,
 	Doc: `Threads wait for a connection from a pool that is all lent out
 
-A pool of connections (JDBC, HTTP, Redis) or of permits lends as many as it has;
-whoever comes then waits. Too small a pool is one reason. The more frequent
-one is that each is held for too long: over a slow query, or over work that
-does not need it.
+A pool of connections (JDBC, HTTP, Redis) or of permits lends as many as it
+has; later threads wait. Too small a pool is one reason. The more frequent one
+is that each is held for too long: over a slow query, or over work that does
+not need it.
 
 Measured: in a wall-clock profile of a JVM, threads that are parked in a known
 pool's lease or in a Semaphore, by the method of the application that asks;
-against threads in the same method that have one and work. In Go the same of
-goroutines, and of threads of Python; there a channel or queue is a pool, too,
-where those that came past it do their work in the same function. By Little's law a pool must
-hold rate × time held: so many as hold one and wait for one, on average, would
-not have to wait.
+against threads in the same method that have one and work. The same is measured
+for goroutines of Go and threads of Python; there a channel or queue is a pool,
+too, where those that came past it do their work in the same function. By
+Little's law a pool must hold rate × time held: with as many as hold one or
+wait for one, on average, nobody would have to wait.
 
 Fix: hold it for less, then size it so. Risk: more connections load what is
 behind them, whose own limit (max_connections) must be higher. Won't help: a
-longer lease timeout; a queue that is longer serves nobody sooner.
+longer lease timeout; a longer queue serves nobody sooner.
 Disproof: the pool's own metrics show idle connections.`,
 	URL:   "https://github.com/brettwooldridge/HikariCP/wiki/About-Pool-Sizing",
 	Needs: []metric.Metric{metric.TargetInfo}, // and one of the first two below

@@ -27,7 +27,7 @@ var (
 	stuckPace = &check.Param{
 		Name: "pace", Default: 0.4, Unit: quantity.Ratio,
 		Why: "the pool's waits over the requests, or the other way round: one wait a request to sleep, and at times " +
-			"one for what to do next. A timer goes at a pace of its own",
+			"one for the next work. A timer has a pace of its own",
 	}
 	stuckFull = &check.Param{
 		Name: "full", Default: 0.9, Unit: quantity.CPUs,
@@ -46,37 +46,40 @@ var poolStuck = &check.Check{
 
 Nearly all threads of a pool wait for one kind of thing, called from one
 method, at any moment of the window: a sleep, a lock, a latch, another task's
-result, a rate limiter. Whoever comes next finds no thread. A worker that waits
+result, a rate limiter. The next request finds no thread. A worker that waits
 for work at its own queue is idle and does not count. Nor does a thread that
-paces itself: one that sleeps counts only where it has a request or a task of
+paces itself: a sleeping thread counts only where it has a request or a task of
 an executor in hand.
 
 Measured: in a wall-clock profile of a JVM, by the innermost calls of each
 sample; a thread that came there before the window and has not left counts, too.
-Of Jetty's threads the one that selects is none of those that work; nor are idle
-threads while requests wait that the pool serves. Pools of connections, full queues, answers
-over the network, event loops and locks that change hands have checks of their
-own. It is enough that threads with a request stand there for most of the time
-that a request takes, if that is long enough to be noticed. Threads that read
-requests themselves have one in hand when they wait elsewhere, unless more of
-them do than requests are in progress. Of other programs:
-the threads' states and system calls. There the kernel cannot tell a worker that
-waits for work from one that is stuck; that they stand there is a fact, and a
-warning only where connections wait to be accepted whenever one looked and no
-thread of the process is full, or where requests wait inside the program, nobody works on them, and the pool's threads
-sleep as often as requests come. Of Python and Ruby: threads that begin with the
-same function, or have a name of one pool, all of which wait nearly all the
-time, as often as requests come, while more requests are in progress than there
-are of them, or connections wait to be accepted meanwhile and the threads wait
-for each other (a lock, an item that they lend each other); or threads with a
-request in hand sleep, or wait for a pool's result, for most of the time that
-requests take. Requests are slow from 0.1 s on average, or where one in a
-hundred takes five times that. Of workers of a queue (Celery, RQ, Dramatiq,
-Sidekiq, Laravel, Symfony, Python's gRPC): all have a task in hand nearly all the time, and
-most of that is one kind of wait.
+Jetty's thread that selects does not count among those that work; nor do idle
+threads while requests wait that the pool serves. Pools of connections, full
+queues, answers over the network, event loops and locks that change hands have
+checks of their own. It is enough that threads with a request stand there for
+most of the time that a request takes, if that is long enough to be noticed.
+Threads that read requests themselves have one in hand when they wait
+elsewhere, unless more of them do than requests are in progress.
 
-Fix: by what is waited for. Won't help: more threads; they come to stand there,
-too. Disproof: another second finds the threads elsewhere.`,
+For other programs: the threads' states and system calls. There the kernel
+cannot tell a worker that waits for work from one that is stuck. That they
+stand there is a fact. It is a warning only where connections wait to be
+accepted at every look and no thread of the process is full, or where requests wait inside the program, nobody works
+on them, and the pool's threads sleep as often as requests come.
+
+For Python and Ruby: threads that begin with the same function, or have a name
+of one pool. They count where all of them wait nearly all the time, as often as
+requests come, while more requests are in progress than there are threads, or
+while connections wait to be accepted and the threads wait for each other (a
+lock, an item that they lend each other). Threads with a request in hand also
+count where they sleep, or wait for a pool's result, for most of the time that
+requests take. Requests are slow from 0.1 s on average, or where one in a
+hundred takes five times that. For workers of a queue (Celery, RQ, Dramatiq,
+Sidekiq, Laravel, Symfony, Python's gRPC): all have a task in hand nearly all
+the time, and most of that is one kind of wait.
+
+Fix: depends on what they wait for. Won't help: more threads; they come to
+stand there, too. Disproof: another second finds the threads elsewhere.`,
 	URL:   "https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/concurrent/ThreadPoolExecutor.html",
 	Needs: []metric.Metric{metric.TargetInfo}, // and a profile, or the threads' states
 	Uses: append([]metric.Metric{

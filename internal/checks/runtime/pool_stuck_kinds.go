@@ -48,8 +48,8 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 	hotcode.ForWakeUp: {
 		what: "are parked or in Object.wait",
 		cures: []stuckCure{{
-			action: "Find who is to wake them (notify, unpark, signal), and why that does not happen; give the wait " +
-				"a time limit. A park with a time limit and nobody to wake is a sleep: plan the work with a timer.",
+			action: "Find the thread that should wake them (notify, unpark, signal), and why it does not; give the " +
+				"wait a time limit. A park with a time limit that nobody wakes is a sleep: plan the work with a timer.",
 			risk: "a limit turns a late wake-up into a failure",
 		}},
 		placebos: []string{"More threads: they come to wait there, too."},
@@ -65,7 +65,7 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 			after:  "reply = remote.call(); synchronized (this) { cache.put(key, reply); }",
 		}, {
 			action: "Take it with a time limit (tryLock), so that one holder does not stop all.",
-			risk:   "who does not get it has to do without",
+			risk:   "a thread that does not get it has to do without",
 		}},
 		placebos: []string{"More threads: they wait for the same lock."},
 		disproof: stuckElsewhere,
@@ -92,8 +92,8 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 	hotcode.ForThreads: {
 		what: "wait for other threads at a latch, a barrier or a join",
 		cures: []stuckCure{{
-			action: "Find who is to count down or arrive: it failed before it did (countDown belongs into finally), " +
-				"waits for a thread of this pool, or the latch counts more than there are.",
+			action: "Find the thread that should count down or arrive: it failed before (countDown belongs in " +
+				"finally), waits for a thread of this pool, or the latch counts more than there are.",
 			risk: "none",
 		}, {
 			action: "Wait with a time limit (await(2, SECONDS)), and say what was missing.",
@@ -118,8 +118,8 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 	hotcode.ForItem: {
 		what: "wait for an item of a queue while they serve a request",
 		cures: []stuckCure{{
-			action: "Find who is to put it there: it is slow, has failed, or stands behind these threads; give the " +
-				"wait a time limit (poll(2, SECONDS)).",
+			action: "Find the thread that should put it there: it is slow, has failed, or stands behind these " +
+				"threads; give the wait a time limit (poll(2, SECONDS)).",
 			risk: "a late item becomes none",
 		}, {
 			action: "Answer when the item comes instead of holding the thread (asynchronous servlet, DeferredResult).",
@@ -159,8 +159,8 @@ var stuckKindsInGo = map[hotcode.Wait]*stuckKind{
 	hotcode.ForWakeUp: {
 		what: "wait in a select or for a condition",
 		cures: []stuckCure{{
-			action: "Find who is to send or signal, and what they do meanwhile; give the wait a limit " +
-				"(context.WithTimeout).",
+			action: "Find the goroutines that should send or signal, and what they do meanwhile; give the wait a " +
+				"limit (context.WithTimeout).",
 			risk: "a limit turns a late answer into a failure",
 		}},
 		placebos: []string{"More goroutines that ask: they come to wait there, too."},
@@ -169,8 +169,8 @@ var stuckKindsInGo = map[hotcode.Wait]*stuckKind{
 	hotcode.ForItem: {
 		what: "wait for something from a channel",
 		cures: []stuckCure{{
-			action: "Find who is to send it, and what they do meanwhile; run more of those if they wait, too, " +
-				"or make them faster.",
+			action: "Find the goroutines that should send it, and what they do meanwhile; run more of those if they " +
+				"wait, too, or make them faster.",
 			risk: "more of them ask more of what is behind",
 		}, {
 			action: "Give the wait a limit (select with ctx.Done()).",
@@ -191,7 +191,7 @@ var stuckKindsInGo = map[hotcode.Wait]*stuckKind{
 	hotcode.ForThreads: {
 		what: "wait for other goroutines (WaitGroup)",
 		cures: []stuckCure{{
-			action: "Find what the others do meanwhile: the slowest of them is the time of all.",
+			action: "Find what the others do meanwhile: the slowest of them sets the time of all.",
 			risk:   "none",
 		}, {
 			action: "Give them a limit (errgroup.WithContext), and go on with what has come.",
@@ -235,7 +235,7 @@ var stuckKindsInPython = map[hotcode.Wait]*stuckKind{
 		cures: []stuckCure{{
 			action: "Give the pool as many workers as requests wait for it (max_workers, processes), if what they " +
 				"wait for can take more; or make what they do shorter.",
-			risk:   "what the workers ask is asked more at once",
+			risk:   "what the workers ask gets more requests at once",
 			before: "pool = ThreadPoolExecutor(2)",
 			after:  "pool = ThreadPoolExecutor(40)",
 		}, {
@@ -248,7 +248,7 @@ var stuckKindsInPython = map[hotcode.Wait]*stuckKind{
 	hotcode.ForThreads: {
 		what: "wait for other threads to end",
 		cures: []stuckCure{{
-			action: "Find what the others do meanwhile: the slowest of them is the time of all.",
+			action: "Find what the others do meanwhile: the slowest of them sets the time of all.",
 			risk:   "none",
 		}},
 		placebos: []string{"More CPUs, where the others wait."},

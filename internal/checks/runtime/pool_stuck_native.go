@@ -94,7 +94,7 @@ func nativeStuckFinding(
 			Effect:  "none by itself",
 		}},
 		Placebos: []string{"More threads: they come to stand there, too."},
-		Disproof: "nothing is asked of the program.",
+		Disproof: "nobody asks the program for anything.",
 	}
 	evidence.NameFunction(p, &f, place)
 	if still := place.StillText(); still != "" {

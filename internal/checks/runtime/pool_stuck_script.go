@@ -220,7 +220,7 @@ func (pool *scriptPool) finding(
 func (pool *scriptPool) forEachOther(w *evidence.Waiting, f *check.Finding, wait hotcode.Wait) {
 	f.Placebos = append(f.Placebos, "More workers: they come to wait there, too.")
 	f.Remedies = []check.Remedy{{
-		Action: "Do less while the lock is held: what takes time comes before it is taken, or after it is given back.",
+		Action: "Do less while the lock is held: do slow work before it is taken, or after it is given back.",
 		Risk:   "what the lock kept together may come apart",
 		Effect: "as many requests as there are threads go on side by side",
 	}}

@@ -27,15 +27,16 @@ var queueBound = &check.Check{
 	Stage: check.Runtime,
 	Doc: `Threads wait for room in a queue
 
-A bounded queue that is full makes those wait who put something in: the
-consumers behind it are too slow or too few, and the producers now go at their
-pace. That is what a bound is for; it is a bottleneck where the producers are
-the threads that answer requests. Asynchronous loggers have such a queue.
+A full bounded queue makes its producers wait: the consumers behind it are too
+slow or too few, and set the pace. That is what a bound is for; it is a
+bottleneck where the producers are the threads that answer requests.
+Asynchronous loggers have such a queue.
 
 Measured: in a wall-clock profile of a JVM, threads that are parked in put, offer
 or transfer of a queue, by the method of the application; as a share of these
-threads' time. In Go the same of goroutines that send to a channel, and of threads of Python. The threads that run most meanwhile are named: a consumer that
-is busy all the time is among them.
+threads' time. The same is measured for goroutines of Go that send to a
+channel, and for threads of Python. The check names the threads that run most
+meanwhile: a consumer that is busy all the time is among them.
 
 Fix: make the consumer faster (batches, no flush for each item), or have more
 of them. Risk: more consumers lose the order. Won't help: a longer queue; it fills

@@ -31,11 +31,11 @@ Deoptimization, redefinition of classes by agents, thread dumps, heap
 inspections and, up to JDK 17, revoking of biased locks run while every Java
 thread stands still.
 
-Measured: the time in safepoints, reaching them included, less that in
-collections, over the window's wall time; unless nine of ten safepoints are
-collections, whose beginning and end the rest then is. Of Shenandoah the pauses are not
-counted apart, so it is not judged here. The thread dump that perfdoctor takes
-comes after the window.
+Measured: the time in safepoints, including the time to reach them, less that
+in collections, over the window's wall time. Where nine of ten safepoints are
+collections, the rest is their beginning and end, and no finding. Shenandoah's
+pauses are not counted apart, so it is not judged here. The thread dump that
+perfdoctor takes comes after the window.
 
 Fix: find the operation (-Xlog:safepoint on, by jcmd VM.log) and its origin:
 a monitoring tool that takes dumps, an agent, biased locking before JDK 18.
@@ -69,7 +69,7 @@ func runSafepointTime(p *check.Pass, pid string) bool {
 		Summary:  fmt.Sprintf("All threads stand still for %s of the time, and not for collections.", share.Text()),
 		Evidence: []quantity.Value{share, other.Named("stopped, not for collections")},
 		Remedies: []check.Remedy{{
-			Action: "Let the JVM log its safepoints for a minute; the operation's name tells who asks for it.",
+			Action: "Let the JVM log its safepoints for a minute; the operation's name shows what asks for it.",
 			Command: check.Commandf("jcmd %s VM.log what=safepoint output=safepoints.log; sleep 60; jcmd %s VM.log "+
 				"disable", pid, pid),
 			Risk: "a line for each safepoint is written in the JVM's working directory; disable ends all logging " +

@@ -16,9 +16,9 @@ var serialGCByQuota = &check.Check{
 	Only:  evidence.OnlyJVM,
 	Doc: `The JVM chose the serial collector because it sees one CPU or little memory
 
-With fewer than two CPUs or less than 1792 MiB HotSpot takes itself for a client
-and chooses SerialGC: one thread collects, the program stands still as long as
-that takes, and a full collection of some GiB takes seconds. A CPU limit of 1 or
+With fewer than two CPUs or less than 1792 MiB HotSpot sees no server-class
+machine and chooses SerialGC: one thread collects, the program stands still
+meanwhile, and a full collection of some GiB takes seconds. A CPU limit of 1 or
 less does that, whatever the host has.
 
 Measured: the collector and whether it was chosen by the JVM (flag origin), the
@@ -58,7 +58,7 @@ func runSerialGC(p *check.Pass, pid string) bool {
 			Action:  "Choose the collector yourself, or give the JVM two CPUs.",
 			Command: "-XX:+UseParallelGC (throughput) or -XX:+UseG1GC (shorter pauses)",
 			Risk:    "on one CPU the collector's threads take the program's time; a restart",
-			Effect:  "a full collection is worked on by as many threads as there are CPUs",
+			Effect:  "as many threads as there are CPUs work on a full collection",
 		}},
 		Disproof: "jcmd " + check.Quote(pid) + " VM.flags -all shows UseSerialGC from the command line.",
 	}

@@ -32,7 +32,7 @@ security product which replaces libraries.`,
 	URL:    "https://man7.org/linux/man-pages/man5/proc_pid_map_files.5.html",
 	Needs:  []metric.Metric{metric.JVMSwappedLibrary},
 	Uses:   []metric.Metric{metric.JVMInfo},
-	Beyond: "what those know who replaced the file",
+	Beyond: "the knowledge of whoever replaced the file",
 	Run:    runSwappedLibrary,
 }
 

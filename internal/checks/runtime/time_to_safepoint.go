@@ -31,8 +31,8 @@ var timeToSafepoint = &check.Check{
 
 A safepoint begins when the last thread has come to a poll. Until then those
 that came earlier stand still. A counted loop over ints without calls, a copy of
-a large array, a page fault on a mapped file or a thread without a CPU lets all
-others wait.
+a large array, a page fault on a mapped file or a thread without a CPU makes
+all others wait.
 
 Measured: the mean time to reach a safepoint and its share of the window's wall
 time, by the JVM's counters. Both must be high.

@@ -38,20 +38,20 @@ var databaseLock = &check.Check{
 	Stage: check.Runtime,
 	Doc: `Sessions of a database wait for a lock that another session holds
 
-A statement that changes a row keeps it until its transaction ends: whoever wants the same row waits for the end,
-however fast the statement was. A transaction that is idle meanwhile (its client computes, asks somebody else, or forgot
-it) keeps them for nothing. The CPU and the disk are idle, and no thread is in a lock that the kernel knows.
+A statement that changes a row locks it until its transaction ends: every session that wants the same row waits for the
+end, however fast the statement was. A transaction that is idle meanwhile (its client computes, asks somebody else, or
+forgot it) keeps the lock for nothing. The CPU and the disk are idle, and no thread is in a lock that the kernel knows.
 
-Measured: PostgreSQL 14 to 18 keep in shared memory which session waits for which lock, who has it, and the statement
-of each. It is read from outside some twenty times a second; nobody logs in, and statements are kept without their
-values. A wait behind one that waits itself counts for the session at the end of the chain. The share is of the time in
-which statements run or wait. Of a target that is a client of the server, on the same host or in a second recording
-(--and), it is about the sessions at the other ends of its connections, and the share is of the time in which its
-threads wait for that server.
+Measured: PostgreSQL 14 to 18 keep in shared memory which session waits for which lock, which session has it, and the
+statement of each. The check reads this from outside some twenty times a second: it does not log in, and keeps
+statements without their values. A wait behind a session that waits itself counts for the session at the end of the
+chain. The share is of the time in which statements run or wait. If the target is a client of the server, on the same
+host or in a second recording (--and), the finding is about the sessions at the other ends of its connections, and the
+share is of the time in which its threads wait for that server.
 
-Fix: end the transaction before its client does anything else; change the rows that all want last in it. Won't help: more
-connections. Disproof: SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' gives no
-rows, several times.`,
+Fix: end the transaction before its client does anything else; change the rows that all sessions want last in it. Won't
+help: more connections. Disproof: SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity WHERE wait_event_type =
+'Lock' gives no rows, several times.`,
 	URL:  "https://www.postgresql.org/docs/current/explicit-locking.html",
 	Only: &check.Scope{Fact: metric.DatabaseServer, Name: "PostgreSQL (14 and newer)"},
 	Needs: []metric.Metric{
@@ -232,7 +232,7 @@ func databaseLockFinding(p *check.Pass, share, waiting quantity.Value, waited fl
 		Notes:    h.notes(p),
 		Remedies: h.remedies(),
 		Placebos: []string{
-			"More connections: they wait for the same lock.", "More CPUs or memory: who waits uses none.",
+			"More connections: they wait for the same lock.", "More CPUs or memory: a waiting session uses none.",
 		},
 		Disproof: "SELECT pid, pg_blocking_pids(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' gives no " +
 			"rows, several times.",
@@ -355,14 +355,14 @@ func (h *lockHolder) remedies() []check.Remedy {
 		return []check.Remedy{{
 			Action: "Send fewer notifications, one for many changes, and from one session: each transaction that " +
 				"sends some holds one lock of the whole server while it commits.",
-			Risk:   "who listens hears of changes later",
+			Risk:   "listeners hear of changes later",
 			Effect: "sessions commit side by side again",
 		}}
 	}
 	if !h.idles() {
 		return []check.Remedy{{
-			Action: "Hold the lock for less: change what all want last in the transaction, commit at once, and split " +
-				"a row that everybody counts in.",
+			Action: "Hold the lock for less: change the rows that all want last in the transaction, commit at once, " +
+				"and split a row that all count in.",
 			Risk:   "what belongs together must stay in one transaction",
 			Effect: "sessions that wait fall with the time from that statement to the end of its transaction",
 		}}

@@ -21,7 +21,7 @@ var nativeDeadlock = &check.Check{
 Each of the threads waits for a lock that another of them holds, so none of them ever goes on.
 
 Measured: threads that stood in a wait for a mutex of the C library for the whole window, and the thread that each
-mutex names as its owner. Locks of other kinds (Python, Go, Rust, conditions) name none, and are not seen here.
+mutex names as its owner. Locks of other kinds (Python, Go, Rust, conditions) name no owner, and are not seen here.
 
 Fix: end the process to go on now; then take locks in one order everywhere. Won't help: more threads. Disproof: one of
 the threads runs again.`,

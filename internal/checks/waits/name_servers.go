@@ -85,20 +85,20 @@ var dnsFailing = &check.Check{
 	Doc: `A name server says no
 
 SERVFAIL and REFUSED say that the server cannot or will not answer: its own servers are out of reach, a signature is
-wrong, it does not serve this client. NXDOMAIN says that there is no such name. A program that is told so cannot
-connect, and most ask again at once, or wait and retry: the host is idle, and requests fail or are late.
+wrong, it does not serve this client. NXDOMAIN says that there is no such name. A program that gets such an answer
+cannot connect. Most ask again at once, or wait and retry: the host is idle, and requests fail or are late.
 
-Names without a dot at the end are asked with each domain of the search list first, where they have fewer dots than
-ndots; these answers are NXDOMAIN, and cost a round trip each. So NXDOMAIN alone is a warning only where hardly
-anything else comes.
+A name that has fewer dots than ndots, and none at the end, is asked with each domain of the search list first; these
+answers are NXDOMAIN, and cost a round trip each. So NXDOMAIN alone is a warning only where hardly any other answer
+comes.
 
 Fix: by the code. Won't help: a longer time limit, more threads. Disproof: dig @SERVER NAME answers NOERROR.
 
-A look-up of an address asks for A and AAAA, and is content with either: what counts is the type that fares better. Many
+A look-up of an address asks for A and AAAA, and either is enough: the type with the better answers counts. Many
 servers refuse AAAA for names of their own, which harms nobody.
 
-Measured: the answers over UDP to the target's questions, by the code in their header. A server that does not answer at
-all is dns-slow.`,
+Measured: the answers over UDP to the target's questions, by the code in their header. dns-slow reports a server that
+does not answer at all.`,
 	URL:    "https://www.rfc-editor.org/rfc/rfc1035#section-4.1.1",
 	Needs:  []metric.Metric{metric.DNSAnswers},
 	Uses:   append(evidence.NameServerMetrics(), evidence.RequestMetrics()...),

@@ -16,10 +16,9 @@ import (
 const measured = `
 
 Measured: the threads' states and system calls, read from /proc some ten to five hundred times in the window, so that a
-wait which began before it and does not end counts in full. CPU time and waits for a CPU are the kernel's counts; what
-is left of a thread's time is divided as it was seen. Threads of one name in processes of one program are one pool. The
-share is of the time in which the pool has work: who waits for a request, a message or a timer has none.
-`
+wait which began before it and does not end counts in full. The kernel counts CPU time and waits for a CPU; the rest of
+a thread's time is divided by what the looks saw. Threads of one name in processes of one program are one pool. The
+share is of the time in which the pool has work: a thread that waits for a request, a message or a timer has none.`
 
 // isWrite reports whether a wait is for a pipe to take more, not for it to give something.
 func isWrite(p ledger.Place) bool { return strings.Contains(p.Call, "write") || p.Call == "splice" }
@@ -127,8 +126,8 @@ func rows() []row {
 			doc: "Threads wait for a child process\n\n" +
 				"wait4 and waitid return when a child ends. A program that starts another for each piece of " +
 				"work, and\n" +
-				"waits, has that one's time as its own." + measured +
-				"\nA child that is waited for over the whole window is watched over: a supervisor is idle.\n" +
+				"waits, takes as long as that one." + measured +
+				"\nA process that waits for a child over the whole window is a supervisor: it is idle.\n" +
 				"\nFix: see what the child does; keep it alive and talk to it, or do the work in the process. " +
 				"Disproof: the\n" +
 				"child is the service, and the waiting process only watches over it.",
@@ -155,9 +154,10 @@ func rows() []row {
 			doc: "Threads wait for a lock that another thread holds\n\n" +
 				"A mutex of the C library says which thread holds it. When the threads of a pool wait for one " +
 				"lock, they\n" +
-				"do together no more than one of them would." + measured +
-				"Threads that each wait for a lock of their own are kept, and no fault. It is a warning where a\n" +
-				"thread waits at any moment, on average, but for a pool that takes turns at waiting for clients.\n" +
+				"together do no more than one of them would." + measured +
+				"Threads that each wait for a lock of their own are kept in reserve, which is no fault. It is a\n" +
+				"warning where a thread waits at any moment, on average, except in a pool whose threads take turns\n" +
+				"at waiting for clients.\n" +
 				"\nFix: hold it for less, or split what it guards. Won't help: more threads. Disproof: the holder is " +
 				"not the same\n" +
 				"code each time, and waits are short.",
@@ -178,9 +178,8 @@ func rows() []row {
 		{
 			name: "file-lock-wait", stage: check.Runtime, contended: true,
 			doc: "Threads wait for a lock on a file\n\n" +
-				"flock and fcntl wait until another process gives the lock back. Who holds it most is told by\n" +
-				"/proc/locks, read a few times a second, and where that names nobody by the descriptors of all " +
-				"processes." +
+				"flock and fcntl wait until another process gives the lock back. /proc/locks, read a few times a\n" +
+				"second, names who holds it most; where it names nobody, the descriptors of all processes do." +
 				measured +
 				"It is a warning where threads take turns. Those that stand there all the time, beside others of\n" +
 				"the pool that do not, wait to take over, and are a fact.\n" +

@@ -32,7 +32,7 @@ var (
 	}
 	scanKept = &check.Param{
 		Name: "kept", Default: 0.05, Unit: quantity.Ratio,
-		Why: "of the rows of a table: above a twentieth an index saves little, and the planner often does not take it",
+		Why: "of the rows of a table: above a twentieth an index saves little, and the planner often does not use it",
 	}
 )
 
@@ -47,15 +47,14 @@ match: its time grows with the table, not with the answer. Statements that need 
 reports) read them in any case, and tables of some pages are read whole because that is as fast.
 
 Measured: PostgreSQL 14 to 18 keep in the memory of each session the plan that it runs, and how far each scan of it is.
-That is read from outside some twenty times a second; nobody logs in, and statements are kept without their values. The
-share is of the time in which statements run or wait; what they do with a row that is found is in it. Which part of the
-rows is wanted is what the planner expects. It is a warning where that is at most a twentieth of a table of 100 pages or
-more. Where the scan has no filter, the filter keeps
-more, or the table was never analysed, nothing from outside tells whether an index would help, and it is
-information from half of the time on. Of a statement inside of a function (PL/pgSQL, SQL) the table is told, and the
-statement that called the function.
+The check reads that from outside some twenty times a second: it does not log in, and keeps statements without their
+values. The share is of the time in which statements run or wait, including what they do with a row that is found. The
+part of the rows that is wanted is the planner's estimate. It is a warning where that is at most a twentieth of a table
+of 100 pages or more. Where the scan has no filter, the filter keeps more, or the table was never analysed, nothing
+from outside shows whether an index would help; then it is information from half of the time on. For a statement inside
+a function (PL/pgSQL, SQL) the check names the table and the statement that called the function.
 
-Fix: an index on the columns of the statement's condition. Where there is one, EXPLAIN shows why it is not taken: a
+Fix: an index on the columns of the statement's condition. Where there is one, EXPLAIN shows why it is not used: a
 function or a cast around the column, LIKE with % in front. Won't help: more memory, where the CPUs do the work.
 Disproof: EXPLAIN (ANALYZE, BUFFERS) of the statement shows no Seq Scan with many rows removed by its filter.`,
 	URL:  "https://www.postgresql.org/docs/current/using-explain.html",
@@ -164,7 +163,7 @@ func scanFinding(p *check.Pass, list []tableScan, share, inside quantity.Value) 
 			Risk:   "each write of the table then also writes the index; building it reads the table once",
 			Effect: share.Label() + ": from " + share.Text() + " towards zero",
 		}, {
-			Action: "Where there is one, see why it is not taken: a function or cast around the column, LIKE with % " +
+			Action: "Where there is one, see why it is not used: a function or cast around the column, LIKE with % " +
 				"in front, old statistics (ANALYZE).",
 			Command: check.Commandf("psql -c %s", "EXPLAIN STATEMENT"),
 			Risk:    "none", Effect: "shows the plan",

@@ -19,19 +19,19 @@ var statementLocks = &check.Check{
 	Stage: check.Runtime,
 	Doc: `Statements of MariaDB wait for a lock that another session holds
 
-A statement that changes a row keeps it until its transaction ends: whoever wants the same row waits for the end,
-however fast the statement was. A table that is altered waits for all transactions that have used it, and whoever comes
-later waits behind. The CPU and the disk are idle meanwhile. MyISAM, Aria and MEMORY lock a whole table for a statement
-that changes it: one at a time, and nobody reads meanwhile.
+A statement that changes a row locks it until its transaction ends: every session that wants the same row waits for the
+end, however fast the statement was. An ALTER TABLE waits for all transactions that have used the table, and later
+statements wait behind it. The CPU and the disk are idle meanwhile. MyISAM, Aria and MEMORY lock a whole table for a
+statement that changes it: one runs at a time, and nobody reads meanwhile.
 
-Measured: the stacks of the server's threads, some twenty times a second, walked from outside; nobody logs in. A thread
-that has a statement at hand and waits in the storage engine for a time (lock_wait) wants a row, one in MDL_context a
-table, and one in mysql_lock_tables a table of an engine that has no locks of rows. Waits for the log, for pages and for
-the binary log are none of these. The share is of the time in which statements wait. Tried with MariaDB 10.11; who holds
-the lock is not known from outside.
+Measured: the stacks of the server's threads, some twenty times a second, walked from outside; the check does not log
+in. A thread that has a statement at hand and waits in the storage engine for a time (lock_wait) wants a row, one in
+MDL_context a table, and one in mysql_lock_tables a table of an engine that has no locks of rows. Waits for the log,
+for pages and for the binary log do not count. The share is of the time in which statements wait. Tried with MariaDB
+10.11; the holder of the lock is not known from outside.
 
-Fix: end the transaction before its client does anything else; change the rows that all want last in it. Won't help: more
-connections. Disproof: SHOW PROCESSLIST has no statement that waits for a lock, several times.`,
+Fix: end the transaction before its client does anything else; change the rows that all sessions want last in it. Won't
+help: more connections. Disproof: SHOW PROCESSLIST has no statement that waits for a lock, several times.`,
 	URL:    "https://mariadb.com/kb/en/innodb-lock-modes/",
 	Needs:  []metric.Metric{metric.WaitProfileSamples},
 	Uses:   append([]metric.Metric{metric.TargetInfo}, evidence.RequestMetrics()...),
@@ -155,7 +155,7 @@ func statementLocksFinding(p *check.Pass, w *lockWaits, share, waiting quantity.
 		},
 		Remedies: []check.Remedy{w.remedy()},
 		Placebos: []string{
-			"More connections: they wait for the same lock.", "More CPUs or memory: who waits uses none.",
+			"More connections: they wait for the same lock.", "More CPUs or memory: a waiting session uses none.",
 		},
 		Disproof: "SHOW PROCESSLIST has no statement that waits for a lock, several times.",
 	}
@@ -185,7 +185,7 @@ func (w *lockWaits) remedy() check.Remedy {
 		}
 	case metadataLock:
 		return check.Remedy{
-			Action: "Find who keeps the table, and end it: a transaction that has used it and is open, an ALTER " +
+			Action: "Find what keeps the table, and end it: a transaction that has used it and is open, an ALTER " +
 				"TABLE, or FLUSH TABLES WITH READ LOCK, as backups do.",
 			Command: check.Commandf("mariadb -e %s", "SELECT id, command, time, state, info FROM "+
 				"information_schema.PROCESSLIST ORDER BY time DESC LIMIT 10"),

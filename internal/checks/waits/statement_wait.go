@@ -38,11 +38,11 @@ held.
 
 Measured: PostgreSQL 14 to 18 keep in shared memory what each session does and the type of the event that it waits for;
 both are read from outside some twenty times a second. Waits for the client and for the disk are not counted, nor those
-for locks of transactions (see database-lock). How long a statement takes is twice what it had been running when it was
-looked at. It is a warning where that is a tenth of a second and more; below it is a fact, as at full load sessions wait
-for each other for a moment. Where the sessions stand is told by their stacks.
+for locks of transactions (see database-lock). A statement's time is twice what it had been running when it was looked
+at. It is a warning where that is a tenth of a second and more; below it is a fact, since at full load sessions wait
+for each other for a moment. Stacks show where the sessions stand.
 
-Fix: what the function says in which they wait; pg_stat_activity names the event. Won't help: more CPUs.
+Fix: depends on the function in which they wait; pg_stat_activity names the event. Won't help: more CPUs.
 Disproof: SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE state = 'active' shows none, several times.`,
 	URL:  "https://www.postgresql.org/docs/current/monitoring-stats.html#WAIT-EVENT-TABLE",
 	Only: &check.Scope{Fact: metric.DatabaseServer, Name: "PostgreSQL (14 and newer)"},
@@ -131,7 +131,7 @@ func statementWaitFinding(p *check.Pass, w *statementWaits, share, waiting quant
 			share, waiting, quantity.Of("of it for "+kind, w.types[kind], quantity.Seconds).
 				Per(quantity.Of("waited in the server", w.seconds, quantity.Seconds)).Named("of it for %s", kind),
 		},
-		Placebos: []string{"More CPUs or memory: who waits uses none."},
+		Placebos: []string{"More CPUs or memory: a waiting session uses none."},
 		Disproof: "SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE state = 'active' shows none, " +
 			"several times.",
 	}
@@ -230,7 +230,7 @@ func statementRemedy(in string) check.Remedy {
 	}
 	return check.Remedy{
 		Action: "See which event it is, and what the statement wants of " + cmp.Or(in, "the server") +
-			": the manual says of each event what it stands for.",
+			": the manual explains each event.",
 		Command: check.Commandf("psql -c %s", "SELECT wait_event_type, wait_event, count(*) FROM pg_stat_activity "+
 			"WHERE state = 'active' GROUP BY 1, 2 ORDER BY 3 DESC"),
 		Risk: "none", Effect: "the time of a statement falls by what it waits",

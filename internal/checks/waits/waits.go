@@ -77,18 +77,18 @@ func (r row) check() *check.Check {
 	}
 	threads := &check.Param{
 		Name: "threads", Default: 0.5, Unit: quantity.Threads,
-		Why: "less than half of one thread is no pool's capacity, and no single thread's either",
+		Why: "less than half of one thread fills neither a pool nor a single thread",
 	}
 	occupied := &check.Param{
 		Name: "occupied", Default: 0.9, Unit: quantity.Ratio,
-		Why: "waiting is what many healthy programs do; it is a fault when hardly a thread of the pool is left for " +
-			"the next piece of work",
+		Why: "many healthy programs wait; it is a fault when hardly a thread of the pool is left for the next piece " +
+			"of work",
 	}
 	request := evidence.RequestSeconds()
 	list := []*check.Param{share, threads, occupied, request}
 	waiters := &check.Param{
 		Name: "waiters", Default: 1, Unit: quantity.Threads,
-		Why: "of a pool at any moment, for what others hold: they do no more together than one of them would",
+		Why: "of a pool at any moment, for what others hold: together they do no more than one of them would",
 	}
 	if r.contended {
 		list = append(list, waiters)
@@ -177,8 +177,8 @@ func (r row) finding(
 		f.Remedies = ofJVM(native)
 	}
 	if r.contended && r.apart(pool) {
-		f.Notes = append(f.Notes, "each thread has a place of its own that nobody else wants: so a program keeps "+
-			"threads without work")
+		f.Notes = append(f.Notes, "each thread has a place of its own that nobody else wants: programs keep threads "+
+			"without work like that")
 		return f
 	}
 	if occupied.AtLeast(p.Param(limits.occupied)) || r.blocks || r.ends && at.Still > 0 ||
