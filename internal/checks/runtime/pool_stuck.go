@@ -64,8 +64,9 @@ elsewhere, unless more of them do than requests are in progress.
 For other programs: the threads' states and system calls. There the kernel
 cannot tell a worker that waits for work from one that is stuck. That they
 stand there is a fact. It is a warning only where connections wait to be
-accepted at every look and no thread of the process is full, or where requests wait inside the program, nobody works
-on them, and the pool's threads sleep as often as requests come.
+accepted at every look and no thread of the process is full, or where requests
+wait inside the program, nobody works on them, and the pool's threads sleep as
+often as requests come.
 
 For Python and Ruby: threads that begin with the same function, or have a name
 of one pool. They count where all of them wait nearly all the time, as often as
