@@ -17,7 +17,7 @@ case "$1:$2" in
 configure:) # Debian: a new service runs. It listens on 127.0.0.1 only.
 	systemctl --quiet enable perfdoctor-exporter.socket perfdoctor-exporter.service
 	if running && ! systemctl start perfdoctor-exporter.service; then
-		echo 'perfdoctor: the exporter did not start, journalctl -u perfdoctor-exporter says why' >&2 # no reason to stay half installed
+		echo 'perfdoctor: the exporter did not start, journalctl -u perfdoctor-exporter says why' >&2 # no reason to be half installed
 	fi
 	;;
 1:*) # RPM: the distribution's presets say what a new service does.
