@@ -1,5 +1,5 @@
 #!/bin/sh
-# Debian calls it with "configure" and the version before, RPM with the number of versions that there are now.
+# Debian calls it with "configure" and the previous version, RPM with the number of versions now installed.
 set -e
 
 if ! getent passwd perfdoctor >/dev/null; then
@@ -8,7 +8,7 @@ if ! getent passwd perfdoctor >/dev/null; then
 fi
 chgrp perfdoctor /etc/perfdoctor
 
-# In a chroot or an image there is no manager to ask; what is enabled starts with it.
+# In a chroot or an image systemd does not run; enabled units start with it later.
 running() { [ -d /run/systemd/system ]; }
 if ! command -v systemctl >/dev/null; then exit 0; fi
 if running; then systemctl daemon-reload; fi

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Debian: "remove", then "purge" when nothing is to be left; RPM knows no purge, and its distributions keep a service's
+# Debian: "remove", then "purge" if nothing should be left. RPM has no purge, and its distributions keep a service's
 # user.
 set -e
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi

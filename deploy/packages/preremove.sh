@@ -1,5 +1,5 @@
 #!/bin/sh
-# Debian: "remove" or "upgrade"; RPM: the number of versions that there will be.
+# Debian: "remove" or "upgrade"; RPM: the number of versions that will remain.
 set -e
 case "$1" in
 remove | 0)
