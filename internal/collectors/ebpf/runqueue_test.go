@@ -21,7 +21,7 @@ import (
 
 const runQueueName = "bpf-run-queue"
 
-// schedstat is the second source: time run, time waited for a CPU, quotas' stops included, and how often it got one, of
+// schedstat is the second source: time run, time waited for a CPU (quota stops included) and how often it got one, of
 // all threads of a process (Documentation/scheduler/sched-stats.rst).
 type schedstat struct {
 	run, delay time.Duration
@@ -122,7 +122,7 @@ func TestGroupWaits(t *testing.T) {
 	t.Error(apart)
 }
 
-// groupWaits lets a stopped process run for a second, and holds what its group waited and ran against schedstat's.
+// groupWaits lets a stopped process run for a second, and compares what its group waited and ran with schedstat.
 func groupWaits(t *testing.T, pid int, group string) error {
 	t.Helper()
 	o, threads := openNamed(t, runQueueName, targetOf(t, os.Getpid())), openNamed(t, schedulerName, targetOf(t, pid))
@@ -149,8 +149,8 @@ func groupWaits(t *testing.T, pid int, group string) error {
 		t.Errorf("stopped for %v s by a quota, which there is none of", n)
 	}
 	lengthsAgree(t, rec)
-	// Two clocks, which are read some runs of the programs apart: of 0.5 µs each, and 10 µs in an emulated guest.
-	// Schedstat's does not go on in interrupts.
+	// Two clocks are read some runs of the programs apart: 0.5 µs each, and 10 µs in an emulated guest. Schedstat's
+	// clock does not advance in interrupts.
 	each := total(rec, metric.BPFSeconds) / total(rec, metric.BPFRuns)
 	apart := (10e-6 + 8*each) * waits
 	t.Logf("a run of the programs takes %.0f ns", each*1e9)
@@ -175,8 +175,8 @@ func groupWaits(t *testing.T, pid int, group string) error {
 	return nil
 }
 
-// lengthsAgree holds the waits of the whole host by length against those of all its groups, which are read a moment
-// before, and their time against what these lengths allow.
+// lengthsAgree compares the waits of the whole host by length with those of all its groups, which are read a moment
+// earlier, and their time with what these lengths allow.
 func lengthsAgree(t *testing.T, rec *recording.Recording) {
 	t.Helper()
 	all := gauges(rec, metric.CgroupCPUWaits)
@@ -202,8 +202,8 @@ func lengthsAgree(t *testing.T, rec *recording.Recording) {
 	}
 }
 
-// TestGroupThrottled: seven threads of a group share a CPU and its quota, which stops all of them at once, also those
-// that wait for the CPU then. The group's own counter is by CPU.
+// TestGroupThrottled: seven threads of a group share a CPU and its quota. The quota stops all of them at once, also
+// those that wait for the CPU at that moment. The group's own counter is per CPU.
 func TestGroupThrottled(t *testing.T) {
 	const threads = 7
 	pid, group := spinning(t, lab.SpinOptions{Threads: threads}, 5*time.Millisecond)
