@@ -42,11 +42,11 @@ func compareFiles(t *testing.T, before, after string) (c compared, code int) {
 // other direction it got worse by that fault. The recordings are cut to what the comparison and the fault's check read.
 func TestCures(t *testing.T) {
 	for _, tt := range []struct{ sick, cured, check string }{
-		{"fd-leak-as-is", "fd-leak-close", "fd-limit"}, // which comes up within the window
+		{"fd-leak-as-is", "fd-leak-close", "fd-limit"}, // it comes up within the window
 		{"quota-closed-loop-as-is", "quota-closed-loop-no-quota", "cpu-throttled"},
-		// then there is a hundred times as much work
+		// after the fix a hundred times as much is done
 		{"port-cliff-as-is", "port-cliff-keep-alive", "short-connection-ceiling"},
-		// since then the work is in another method
+		// the work is in another method since
 		{"java-date-format-as-is", "java-date-format-shared", "date-format"},
 	} {
 		t.Run(tt.sick, func(t *testing.T) {

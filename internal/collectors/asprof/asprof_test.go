@@ -75,7 +75,7 @@ func recordFor(t *testing.T, window time.Duration, pid int, o asprof.Options) *r
 	h := host.Local()
 	target, err := h.Resolve(t.Context(), host.Selector{PID: pid})
 	must(t, err)
-	// A session without any sample is an error, so one thread is always busy.
+	// A collector that always has a sample, because a run without any is an error.
 	clock := collect.Collector{
 		Name: "clock", Provides: []metric.Metric{metric.Uptime},
 		Open: func(context.Context, collect.Env) (collect.Source, error) {

@@ -332,8 +332,8 @@ func TestJVM(t *testing.T) {
 				t.Errorf("%d samples from Java to the kernel; %.2f of the Java stacks are one frame deep",
 					mixed.Total().Count, deep)
 			}
-			// Which part of a stack is left by chance depends on the code: more for a program that recurses than for
-			// one that calls libraries.
+			// How much of a stack is left by chance depends on the code: more for a program that recurses than for one
+			// that calls libraries.
 			if !tc.whole && deep < 0.1 {
 				t.Errorf("%.2f of the Java stacks are one frame deep, without frame pointers", deep)
 			}
