@@ -167,7 +167,7 @@ func more(s *recording.Series) string {
 	return fmt.Sprintf(" AND %d MORE", len(s.Points)-1)
 }
 
-// TestDenied reads groups as nobody that only root may read.
+// TestDenied, as the user nobody, reads groups that only root may read.
 func TestDenied(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	dir := t.TempDir() // in one that only root may enter
