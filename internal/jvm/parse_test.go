@@ -228,8 +228,8 @@ func TestExpandArguments(t *testing.T) {
 		{"-jar -Xrs a.jar -Xint", []string{"-jar", "-Xrs"}, true, ""},
 		{"-Xint -m mod/Main -Xrs", []string{"-Xint"}, true, ""},
 		{"-Xint --module mod/Main -Xrs", []string{"-Xint"}, true, ""},
-		// The file ends with an option whose value follows on the command line. A name in it does not start another
-		// file, so @b would be the main class.
+		// The file ends with an option whose value follows on the command line. It does not name other files, so @b
+		// would be the main class.
 		{"@a @x", []string{"-Xrs"}, true, ""},
 		{"@whole -Xrs", []string{"-Xint"}, true, ""},
 		{"--disable-@files @a", []string{}, true, ""},
