@@ -77,7 +77,7 @@ func TestAtLeast(t *testing.T) {
 	if len(got) != 1 || !math.IsInf(got[0].To[1], 1) || got[0].Expect != 400 {
 		t.Errorf("%+v", got)
 	}
-	// each of the four is 40 ms in progress, of which three times 2 ms on two CPUs is for the others
+	// each of the four is 40 ms in progress; three times 2 ms of that, on two CPUs, is for the others
 	d := s.shorter(wait)
 	if d[0] != 0 || d[1] != 0.25 || math.Abs(d[2]-0.25-0.003/0.04) > 1e-9 {
 		t.Errorf("%v of a request's time is left", d)

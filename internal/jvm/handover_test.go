@@ -59,7 +59,7 @@ func pour(c net.Conn, text string) {
 	}
 }
 
-func pourOnce(c net.Conn, text string) { _, _ = c.Write([]byte(text)) } // who does not read it has his reason
+func pourOnce(c net.Conn, text string) { _, _ = c.Write([]byte(text)) } // a peer may have a reason not to read it
 
 // fakeListener returns a process whose attach socket the test answers.
 func fakeListener(t *testing.T, answer func(net.Conn), owner int) *VM {

@@ -287,7 +287,7 @@ func goShare(t *testing.T, file, name string) float64 {
 	return of / all
 }
 
-// TestJVM: kernel and Java are in one stack, with names. Without frame pointers, what is left of it is.
+// TestJVM: kernel and Java are in one stack, with names. Without frame pointers, only a part of it is left.
 func TestJVM(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Java, testenv.Tool("javac"))
 	dir := t.TempDir()

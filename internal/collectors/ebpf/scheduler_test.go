@@ -290,13 +290,13 @@ func waitsNow(t *testing.T, o *opened) (sum time.Duration) {
 	return sum
 }
 
-// waitsAgree reads what the target's threads waited for a CPU in a window, and schedstat's count of the same. The
-// programs are at work before open returns: what they had by then is not in the second source. This thread waits for a
-// CPU as well, also between its readings of the two sources: the second is read before and after the first.
+// waitsAgree reads how long the target's threads waited for a CPU in a window, and schedstat's count of the same. The
+// programs run before open returns, and what they counted by then is not in the second source. This thread waits for a
+// CPU as well, even between its readings of the two sources. So the second is read before and after the first.
 //
-// The scheduler's clock and the programs' run apart in an emulated guest whose host is busy: on Linux 6.1 schedstat had
-// 3.4, 40 and 14 s where the programs had 6.6, 35 and 25 s, of windows in which the guest stood still for seconds. By
-// the programs' own clock, CLOCK_MONOTONIC, threads that always want a CPU wait whenever they have none.
+// The scheduler's clock and the programs' diverge in an emulated guest whose host is busy. On Linux 6.1 schedstat had
+// 3.4, 40 and 14 s and the programs had 6.6, 35 and 25 s, in windows in which the guest stood still for seconds. By the
+// programs' own clock, CLOCK_MONOTONIC, threads that always want a CPU wait whenever they have none.
 func waitsAgree(t *testing.T, o *opened, pid, threads int) (waited time.Duration, agree bool) {
 	t.Helper()
 	before := [2]time.Duration{runDelay(t, pid)}

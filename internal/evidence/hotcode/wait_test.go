@@ -114,7 +114,7 @@ func TestInnermost(t *testing.T) {
 			ForSleep, "",
 		},
 
-		// What requests wait for, and was once taken for idle.
+		// What requests wait for, and what was once mistaken for idle.
 		{
 			"a latch, JDK 17", park + aqs + "acquire " + aqs + "acquireSharedInterruptibly " +
 				"java.util.concurrent.CountDownLatch.await com.example.Shop.all " + http,

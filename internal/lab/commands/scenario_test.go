@@ -140,8 +140,8 @@ func climbed(t *testing.T) (*scenario.Result, string) {
 		t.Fatal(err)
 	}
 	page := filepath.Join(dir, "page.md")
-	// A bound against hangs. Before each of four phases it waits ten seconds for a machine to become idle. Each phase is run up
-	// to three times, twenty seconds apart, while the hypervisor has the CPUs.
+	// A bound against hangs. Before each of four phases it waits ten seconds for a machine to become idle. Each phase
+	// is run up to three times, twenty seconds apart, while the hypervisor has the CPUs.
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "scenario", "run", "two-queues", "--dir", stories, "--keep", dir,

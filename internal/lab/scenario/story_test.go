@@ -230,7 +230,7 @@ func TestPlaceboThatMovesAFault(t *testing.T) {
 		want  string
 	}{
 		{nil, "cpu-throttled"}, // on files
-		{[]string{"reuse", "quota", "files", "drops"}, "cpu-throttled"}, // on quota, of which it is the verdict
+		{[]string{"reuse", "quota", "files", "drops"}, "cpu-throttled"}, // on quota, whose verdict it is
 		{[]string{"quota", "files", "reuse", "drops"}, "softnet-drops"},
 		{[]string{"quota", "files", "drops", "reuse"}, VerdictNone},
 	} {
