@@ -38,7 +38,7 @@ func rule(name string, stage Stage, run func(*Pass) error) *Check {
 	}
 }
 
-// reports finds one thing for each subject.
+// reports finds one problem for each subject.
 func reports(severity Severity, subjects ...Subject) func(*Pass) error {
 	return func(p *Pass) error {
 		for _, s := range subjects {
@@ -238,7 +238,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestUndeclaredParam: a rule cannot compare with what nobody could set.
+// TestUndeclaredParam: a rule cannot compare with a threshold that a user cannot set.
 func TestUndeclaredParam(t *testing.T) {
 	hidden := &Param{Name: "hidden", Default: 1, Why: "test"}
 	c := rule("a", Path, func(p *Pass) error { p.Param(hidden); return nil })
@@ -249,7 +249,7 @@ func TestUndeclaredParam(t *testing.T) {
 	}
 }
 
-// TestUndeclaredFact: a finding cannot state what no edge could name.
+// TestUndeclaredFact: a finding cannot state a fact that no edge can name.
 func TestUndeclaredFact(t *testing.T) {
 	c := rule("a", Path, func(p *Pass) error {
 		p.Report(Finding{Subject: Host, Severity: Warning, Facts: []Fact{"made-up"}})
@@ -368,7 +368,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestScope: a check about JVMs does not apply to a target that is none, and is a gap where nobody looked.
+// TestScope: a check about JVMs does not apply to a target that is not a JVM. If nobody looked, it is a gap.
 func TestScope(t *testing.T) {
 	c := &Check{
 		Name: "of-jvms", Only: &Scope{Fact: metric.JVMInfo, Name: "JVM"}, Needs: []metric.Metric{metric.JVMUptime},
@@ -396,7 +396,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestShared: what several checks read is made once in a run, anew in the next, and again where making it failed.
+// TestShared: what several checks read is made once in a run. It is made anew in the next run, and again if making it
+// failed.
 func TestShared(t *testing.T) {
 	type account struct{ n int }
 	made := 0

@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
-// TestPromises: what was promised of a finding takes the place of what its best fix says in words.
+// TestPromises: the promise of a finding replaces the words of its best fix.
 func TestPromises(t *testing.T) {
 	more := check.Promise{
 		Metric: check.Throughput, Unit: "1/s", From: 195, Expect: 395, To: [2]float64{380, 410}, Law: "a law",
@@ -35,7 +35,7 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// TestBounds: an upper bound that is not there is null.
+// TestBounds: a missing upper bound is null.
 func TestBounds(t *testing.T) {
 	for text, b := range map[string]check.Bounds{"[1,2]": {1, 2}, "[1,null]": {1, math.Inf(1)}} {
 		out, err := json.Marshal(b)

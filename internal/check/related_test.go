@@ -7,8 +7,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// TestRelated pins which findings may be cause and consequence by their subjects: in both orders, for the question is
-// the same.
+// TestRelated pins which findings may be cause and consequence by their subjects. It asks in both orders, because the
+// question is the same.
 func TestRelated(t *testing.T) {
 	of := func(kind string) func(string) Subject {
 		return func(id string) Subject { return Subject{Kind: kind, ID: id} }
@@ -86,7 +86,7 @@ func TestRelated(t *testing.T) {
 	}
 }
 
-// recordingOfTarget has the target 1, which listens on port 80, and the process 77, which is another's.
+// recordingOfTarget has the target 1, which listens on port 80, and the process 77, which is not the target's.
 func recordingOfTarget(kind string) *recording.Recording {
 	b := recording.NewBuilder()
 	a := b.Appender()

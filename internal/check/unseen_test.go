@@ -12,8 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 )
 
-// TestLostSamplesNeedClearNumbers: a rate at its threshold is a warning where all of the window was seen, and
-// information where a sample is lost, at whichever place; one far above it is a warning all the same.
+// TestLostSamplesNeedClearNumbers: a rate at its threshold is a warning if the whole window was seen. It is information
+// if a sample is lost, whichever one it is. A rate far above the threshold is a warning either way.
 func TestLostSamplesNeedClearNumbers(t *testing.T) {
 	most := &check.Param{Name: "most", Default: 100, Unit: "switches/s", Why: "the test's"}
 	rule := &check.Check{
@@ -54,7 +54,7 @@ func TestLostSamplesNeedClearNumbers(t *testing.T) {
 	}
 }
 
-// TestThresholdNearTheWhole: no lost sample asks for more of a CPU than there is.
+// TestThresholdNearTheWhole: a lost sample does not raise the threshold above the whole CPU.
 func TestThresholdNearTheWhole(t *testing.T) {
 	busy := &check.Param{Name: "busy", Default: 0.9, Unit: quantity.Ratio, Why: "the test's"}
 	rule := &check.Check{
@@ -75,8 +75,8 @@ func TestThresholdNearTheWhole(t *testing.T) {
 	}
 }
 
-// readEachSecond gives a recording of ten seconds in which a counter rises by rate a second, without one of its eleven
-// samples.
+// readEachSecond makes a recording of ten seconds in which a counter rises by rate a second. One of its eleven samples
+// is missing.
 func readEachSecond(t *testing.T, rate, lost int) *recording.Recording {
 	t.Helper()
 	var samples strings.Builder

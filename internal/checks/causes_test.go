@@ -16,16 +16,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestCausesAreValid: every name and fact exists, and no ring is in the whole graph, edges that depend on numbers
-// included.
+// TestCausesAreValid: every name and fact exists. The whole graph has no cycle, edges that depend on numbers included.
 func TestCausesAreValid(t *testing.T) {
 	if err := Causes().Validate(Suite()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestCauses runs the whole suite over the recordings in testdata/causes: want lists the findings as a reader takes
-// them, each with the one that it is a consequence of.
+// TestCauses runs the whole suite over the recordings in testdata/causes. want lists the findings as a reader sees
+// them, each with its cause.
 func TestCauses(t *testing.T) {
 	files := checktest.Find(t, "causes/*")
 	for _, f := range files {
@@ -47,8 +46,8 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestEachEdgeIsUsed: taken out, each edge of the table leaves a finding of some recording with another cause or with
-// none. Of a family one edge stands for all.
+// TestEachEdgeIsUsed: if an edge of the table is taken out, a finding of some recording has another cause or none. One
+// edge of a family stands for all.
 func TestEachEdgeIsUsed(t *testing.T) {
 	t.Parallel()
 	files := checktest.Find(t, "*/*")
@@ -85,7 +84,7 @@ func edgeName(e check.Edge) string {
 	return e.Cause + " -> " + e.Effect
 }
 
-// foundAgain makes checks that report what was found, so that the explanations of many tables cost no measuring.
+// foundAgain makes checks that report what was found. So the explanations of many tables need no new assessment.
 func foundAgain(findings []check.Finding) []*check.Check {
 	var out []*check.Check
 	for _, c := range Suite() {
@@ -108,7 +107,7 @@ func foundAgain(findings []check.Finding) []*check.Check {
 	return out
 }
 
-// explanations gives for each check that found something by what each of its findings is explained.
+// explanations maps each check that found something to the explanations of its findings.
 func explanations(rec *recording.Recording, found []*check.Check, causes check.Causes) map[string][]string {
 	out := map[string][]string{}
 	for _, f := range check.Run(rec, found, check.Options{Causes: causes}).Findings {
@@ -120,8 +119,8 @@ func explanations(rec *recording.Recording, found []*check.Check, causes check.C
 	return out
 }
 
-// TestNothingThroughAFineCheck is the recording that made a reader change a cable: 0.5 % receive errors that nobody
-// missed explained a queue for the CPUs, by way of connects that did not pile up.
+// TestNothingThroughAFineCheck has the recording that made a reader change a cable. Receive errors of 0.5 %, which did
+// no harm, explained a queue for the CPUs, by way of connects that did not pile up.
 func TestNothingThroughAFineCheck(t *testing.T) {
 	res := check.Run(checktest.Open(t, "causes/nic-errors-apart"), Suite(), check.Options{Causes: Causes()})
 	if p := res.Principal(); p == nil || p.Check != "cpu-saturated" {

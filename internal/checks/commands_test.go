@@ -15,7 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// evil is what a hostile name ends in; a shell that reads it outside quotes runs x.
+// evil is the end of a hostile name. A shell that reads it outside quotes runs x.
 const evil = "$(x)';\n"
 
 var (
@@ -23,7 +23,7 @@ var (
 	quotedText = regexp.MustCompile(`\$?'[^']*'|\\'`)
 )
 
-// TestHostileNamesInCommands is attack 11: each name of each firing recording in its turn ends in what a shell would
+// TestHostileNamesInCommands is attack 11. Each name of each firing recording in turn gets an end that a shell would
 // run.
 func TestHostileNamesInCommands(t *testing.T) {
 	t.Parallel()
@@ -36,7 +36,7 @@ func TestHostileNamesInCommands(t *testing.T) {
 	}
 }
 
-// hostileCase gives how many commands a hostile name reached.
+// hostileCase returns how many commands a hostile name reached.
 func hostileCase(t *testing.T, c *check.Check, path string) int {
 	t.Helper()
 	// values tried of a case: the first lines hold all kinds of labels, and large recordings take long to read
@@ -72,7 +72,7 @@ func hostileCommands(t *testing.T, c *check.Check, path string, archive *txtar.A
 	}
 	rec, err := recording.Read(fsys)
 	if err != nil {
-		return 0 // the name was of a kind that a reader refuses
+		return 0 // a reader refuses a name of this kind
 	}
 	reached := 0
 	for _, f := range check.Run(rec, []*check.Check{c}, check.Options{}).Findings {

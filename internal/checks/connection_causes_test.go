@@ -7,8 +7,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 )
 
-// TestConnectionCauses runs the whole suite over recordings of one fault each: the cause is the principal finding, and
-// what follows from it stands under it.
+// TestConnectionCauses runs the whole suite over recordings of one fault each. The cause is the principal finding, and
+// its consequences stand under it.
 func TestConnectionCauses(t *testing.T) {
 	for _, tc := range []struct {
 		recording, principal string

@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestHealthy runs the whole suite over machines that have nothing wrong: no check may warn.
+// TestHealthy runs the whole suite over healthy machines: no check may warn.
 func TestHealthy(t *testing.T) {
 	files := checktest.Find(t, "healthy/*")
 	for _, f := range files {
@@ -26,7 +26,7 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// TestSNATExplainsItsConsequences keeps one cause above all that follows from a gateway's full core.
+// TestSNATExplainsItsConsequences: the full core of a gateway stays the one cause above all its consequences.
 func TestSNATExplainsItsConsequences(t *testing.T) {
 	rec := checktest.Open(t, "causes/snat-single-core")
 	res := check.Run(rec, Suite(), check.Options{Causes: Causes()})

@@ -10,8 +10,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestOneThrottlingVoice runs both throttling checks over every recording of either: what one says the other must not
-// repeat.
+// TestOneThrottlingVoice runs both throttling checks over every recording of either. Neither may repeat what the other
+// says.
 func TestOneThrottlingVoice(t *testing.T) {
 	files := checktest.Find(t, "cpu-throttled*/*")
 	if len(files) < 6 {
@@ -43,8 +43,7 @@ func TestOneThrottlingVoice(t *testing.T) {
 	}
 }
 
-// TestThrottlingIsTheCause: the pools that are too large for a limit are a consequence of the throttling they are
-// seen with.
+// TestThrottlingIsTheCause: pools that are too large for a limit are a consequence of the throttling seen with them.
 func TestThrottlingIsTheCause(t *testing.T) {
 	rec := checktest.Open(t, "threads-vs-quota/firing")
 	res := check.Run(rec, limits.Checks(), check.Options{Causes: Causes()})

@@ -9,9 +9,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 )
 
-// TestLostSample drops each sample of each collector in turn from every case and every recording of a healthy system.
-// A diagnosis with one sample less may know less; it must not warn of what it found fine before, and no check may
-// fail.
+// TestLostSample drops each sample of each collector in turn from every case and every recording of a healthy system. A
+// diagnosis with one sample less may know less. It must not warn of what was fine before, and no check may fail.
 func TestLostSample(t *testing.T) {
 	files := checktest.Find(t, "*/*")
 	if len(files) < 300 {
@@ -46,8 +45,8 @@ func TestLostSample(t *testing.T) {
 	}
 }
 
-// severities gives how bad the worst finding of each check is. A sample that names the offender changes the subject,
-// and not that it is found.
+// severities returns the severity of the worst finding of each check. A sample that names the offender changes the
+// subject, but not whether it is found.
 func severities(res *check.Result) map[string]check.Severity {
 	out := map[string]check.Severity{}
 	for _, f := range res.Findings {

@@ -11,8 +11,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestThresholdsInForce sets each threshold of each check to other values, over each case that fires: what a finding
-// says must never name the default as the bound where another is in force, as in "disproved if it is below 20 ms".
+// TestThresholdsInForce sets each threshold of each check to other values, over each case that fires. If another value
+// is in force, a finding must never name the default as the bound, as in "disproved if it is below 20 ms".
 func TestThresholdsInForce(t *testing.T) {
 	t.Parallel()
 	compared := 0
@@ -38,8 +38,8 @@ func TestThresholdsInForce(t *testing.T) {
 	}
 }
 
-// saysDefault reports findings that bound something by the default of a threshold that is set to another value, and
-// gives all findings.
+// saysDefault reports findings that name the default of a threshold as the bound while another value is set. It returns
+// all findings.
 func saysDefault(t *testing.T, file string, rec *recording.Recording, c *check.Check, p *check.Param,
 	value float64,
 ) []check.Finding {

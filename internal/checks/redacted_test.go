@@ -13,8 +13,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 )
 
-// TestRedactedSaysTheSame runs all checks over every recorded case, with its names and with pseudonyms: the same checks
-// must speak, as loud and with the same numbers.
+// TestRedactedSaysTheSame runs all checks over every recorded case, with its names and with pseudonyms. The same checks
+// must speak, with the same severity and the same numbers.
 func TestRedactedSaysTheSame(t *testing.T) {
 	t.Parallel()
 	files := checktest.Find(t, "*/*")
@@ -33,8 +33,8 @@ func TestRedactedSaysTheSame(t *testing.T) {
 	}
 }
 
-// said gives what must not depend on names: which checks found something, how sure and how bad, and every number; and
-// what was not assessed. Two findings alike may come in another order.
+// said returns what must not depend on names: which checks found something, with confidence, severity and every number,
+// and what was not assessed. Two equal findings may change places.
 func said(rec *recording.Recording) []string {
 	res := check.Run(rec, Suite(), check.Options{})
 	var out []string

@@ -9,8 +9,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 )
 
-// TestCompilersLengthenPauses: pauses that are long since the collector's threads wait for a CPU are a consequence of
-// the compilers that take it; pauses of the same length in which they ran are a fault of their own.
+// TestCompilersLengthenPauses: if pauses are long because the collector's threads wait for a CPU, they are a
+// consequence of the compilers that take it. Pauses of the same length in which the threads ran are a fault of their
+// own.
 func TestCompilersLengthenPauses(t *testing.T) {
 	data, err := os.ReadFile(checktest.Find(t, "jit-warm-up/firing-lengthens-pauses")[0])
 	if err != nil {
@@ -36,8 +37,8 @@ func TestCompilersLengthenPauses(t *testing.T) {
 	}
 }
 
-// TestCompilersFillTheCPUs: the queue for CPUs of which a fifth would be idle without the compilers is a consequence of
-// theirs.
+// TestCompilersFillTheCPUs: if a fifth of the CPUs would be idle without the compilers, the queue for the CPUs is a
+// consequence of the compilers.
 func TestCompilersFillTheCPUs(t *testing.T) {
 	res := check.Run(checktest.Open(t, "causes/cold-jvm"), Suite(), check.Options{Causes: Causes()})
 	if p := res.Principal(); p == nil || p.Check != named("jit-warm-up").Name {

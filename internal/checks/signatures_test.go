@@ -11,8 +11,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks/signature"
 )
 
-// TestOneVoice runs the whole suite over each case that fires: what one signature finds no other rule may warn of
-// again, but as its consequence.
+// TestOneVoice runs the whole suite over each case that fires. No other rule may warn of what one signature finds,
+// except as its consequence.
 func TestOneVoice(t *testing.T) {
 	for _, c := range append(signature.Checks(check.Runtime), signature.Checks(check.Code)...) {
 		files, err := filepath.Glob(filepath.Join("*", "testdata", c.Name, "firing*.txtar"))
@@ -127,7 +127,7 @@ func TestBadSignatures(t *testing.T) {
 	}
 }
 
-// TestFixFirst: a finding about code names the earlier one that distorts what the profile shows.
+// TestFixFirst: a finding about code names the earlier finding that distorts the profile.
 func TestFixFirst(t *testing.T) {
 	rec := checktest.Open(t, "causes/throttled-exceptions")
 	res := check.Run(rec, Suite(), check.Options{Causes: Causes()})
@@ -141,7 +141,8 @@ func TestFixFirst(t *testing.T) {
 	}
 }
 
-// TestFindingsByWeight: of findings of one stage that are equally bad and sure, the one about most time stands first.
+// TestFindingsByWeight: among findings of one stage with the same severity and confidence, the one about most time is
+// first.
 func TestFindingsByWeight(t *testing.T) {
 	rec := checktest.Open(t, "causes/two-hot-paths")
 	res := check.Run(rec, Suite(), check.Options{Causes: Causes()})

@@ -14,21 +14,21 @@ import (
 
 var update = flag.Bool("update", false, "write what the suite says into the recordings in testdata/causes")
 
-// TestSuiteIsValid keeps the catalogue whole: names, documents and parameters that a user meets.
+// TestSuiteIsValid checks the catalogue: the names, documents and parameters that a user meets.
 func TestSuiteIsValid(t *testing.T) {
 	if err := check.Validate(Suite()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestStages keeps each check in the room of its stage.
+// TestStages: each check is in the package of its stage.
 func TestStages(t *testing.T) {
 	if !slices.IsSortedFunc(Suite(), func(a, b *check.Check) int { return int(a.Stage - b.Stage) }) {
 		t.Error("the suite is not in fix order")
 	}
 }
 
-// named gives the check of a name; a test that names one that is not there fails by it.
+// named returns the check of a name. A test that names an unknown check fails.
 func named(name string) *check.Check {
 	list := Suite()
 	return list[slices.IndexFunc(list, func(c *check.Check) bool { return c.Name == name })]
@@ -47,7 +47,7 @@ func parseCase(t *testing.T, data []byte) *recording.Recording {
 	return rec
 }
 
-// explainedBy gives the cause of a check's finding; a finding that is missing has none either.
+// explainedBy returns the cause of a check's finding. A missing finding has no cause either.
 func explainedBy(res *check.Result, name string) string {
 	for _, f := range res.Findings {
 		if f.Check == name {

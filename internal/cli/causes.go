@@ -23,13 +23,14 @@ func (a *app) checksCausesCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "causes",
-		Short: "Print which rule's findings are consequences of which",
-		Long: `Prints the table of causes: for each rule those whose findings are consequences
-of its own, and why. A consequence stands under its cause in a report, where
-both were found and are about what can be related. Causes carry through rules
-that found something only.
+		Short: "Print which rules find causes and which their consequences",
+		Long: `Prints the table of causes: for each rule, the rules whose findings are
+consequences of its own, and why. A report puts a consequence under its cause if
+both were found and their subjects can be related. A chain of causes passes only
+through rules that found something.
 
-The Java code of the list are the rules that find code in the profile of a JVM.`,
+"Java code" in the list stands for the rules that find code in the profile of a
+JVM.`,
 		Example: `  perfdoctor checks causes
   perfdoctor checks causes -o dot | dot -Tsvg > causes.svg`,
 		Args: command.NoArgs,

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestChainOverTwoRecordings follows the waits of a service into the recording of its database, and refuses one that is
-// of another time, of other connections, or no database's.
+// TestChainOverTwoRecordings follows the waits of a service into the recording of its database. It refuses a recording
+// of another time, of other connections, or without a database.
 func TestChainOverTwoRecordings(t *testing.T) {
 	t.Parallel()
 	const client, server = "testdata/chain/client.txtar", "testdata/chain/server.txtar"

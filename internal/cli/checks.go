@@ -124,12 +124,12 @@ internal/checks/STAGE/testdata/NAME/ as firing-….txtar, quiet-….txtar or
 not-assessed-….txtar, and let the test write what it must say:
 go test ./internal/checks/STAGE -update
 
-With a cause and its consequence named, it is a case for the edge between them:
+If you name a cause and its consequence, it is a case for the edge between them:
 put it under internal/checks/testdata/causes.
 
-A case just below a threshold is one that fires, with other numbers: --edit
-gives each value of a gauge, or what a counter rises by in the window, as a
-number or as a multiple of what it was. The comment of the case tells it.`,
+To make a case just below a threshold, change the numbers of one that fires:
+--edit sets each value of a gauge, or the increase of a counter in the window,
+to a number or to a multiple of what it was. The comment of the case says so.`,
 		Example: `  perfdoctor checks case cpu-throttled --from incident.zip \
     --comment 'a Go server under a quota of 0.2 CPUs, Linux 6.18' > firing.txtar
   perfdoctor checks case nic-errors --from firing.txtar \

@@ -60,14 +60,14 @@ its arithmetic, the fix, the fix's risk, and what would disprove it.
 With a process id, the name of a process, or a command after --, it does what
 perfdoctor diagnose does, and takes the same flags.
 
-It changes no setting of the host it looks at, unless perfdoctor experiment is
-told to.
+It changes no setting of the host. Only perfdoctor experiment does, and only
+when told to.
 
 Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 3 findings, 4 incomplete: most of what was asked for could not be assessed, or
 what fills a thread or the CPUs has no name.`,
 		Example: `  perfdoctor diagnose                # this host, for 10 s
-  perfdoctor 4021                    # one process, as its network and limits are
+  perfdoctor 4021                    # one process, with its network and limits
   perfdoctor nginx -d 30             # the process of this name, for 30 s
   perfdoctor -- ./server --port 80   # start it, diagnose it, end it
   perfdoctor preflight               # what can be measured here, and what not`,

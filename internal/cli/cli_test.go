@@ -31,7 +31,7 @@ func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// wantUsage asks for exit code 2, one line that holds want, and nothing on the standard output.
+// wantUsage expects exit code 2, one line that holds want, and no standard output.
 func wantUsage(t *testing.T, want string, args ...string) {
 	t.Helper()
 	code, stdout, stderr := run(t, args...)
@@ -47,7 +47,7 @@ func wantUsage(t *testing.T, want string, args ...string) {
 	}
 }
 
-// TestUsageErrors is every wrong call: the message says what would be right.
+// TestUsageErrors has every wrong call. The message says what would be right.
 func TestUsageErrors(t *testing.T) {
 	const quota = "testdata/cures/quota-closed-loop-as-is.txtar"
 	const cliff = "testdata/cures/port-cliff-as-is.txtar"
@@ -267,7 +267,7 @@ func TestEditedCase(t *testing.T) {
 	}
 }
 
-// TestAnswers is what every command prints: on the standard output, within 80 columns, with exit code 0.
+// TestAnswers checks the output of every command: it is on the standard output, within 80 columns, with exit code 0.
 func TestAnswers(t *testing.T) {
 	name := checks.Suite()[0].Name
 	for args, want := range map[string]string{
@@ -322,7 +322,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// fits asks for lines of at most 80 columns, but for commands to copy and examples.
+// fits expects lines of at most 80 columns, except for commands to copy and examples.
 func fits(t *testing.T, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -363,8 +363,7 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestSaveAndFrom shows that a saved recording gives the report of the live run again, byte for byte, in both forms of
-// recording.
+// TestSaveAndFrom: a saved recording gives the report of the live run again, byte for byte, in both forms of recording.
 func TestSaveAndFrom(t *testing.T) {
 	for _, name := range []string{"rec", "rec.zip", "dir/"} {
 		t.Run(name, func(t *testing.T) {
@@ -389,7 +388,7 @@ func TestSaveAndFrom(t *testing.T) {
 	}
 }
 
-// TestPing: the round trips that were measured while a host was diagnosed are part of its recording, and of no other's.
+// TestPing: round trips measured while a host was diagnosed are part of its recording, and of no other recording.
 func TestPing(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -424,7 +423,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// TestExitCodeIsTheReports wants the exit code that the report itself tells, in every format.
+// TestExitCodeIsTheReports expects the exit code that the report itself has, in every format.
 func TestExitCodeIsTheReports(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		code, out, stderr := run(t, "diagnose", "--duration", "200ms", "--interval", "100ms", "-o", format)
@@ -439,8 +438,8 @@ func TestExitCodeIsTheReports(t *testing.T) {
 	}
 }
 
-// TestTooShort ends the observation before two samples are far enough apart for a rate: no report is better than one of
-// luck.
+// TestTooShort ends the observation before two samples are far enough apart for a rate. No report is better than a
+// random one.
 func TestTooShort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
@@ -452,7 +451,7 @@ func TestTooShort(t *testing.T) {
 	}
 }
 
-// TestFromBadFile opens what is no recording, or not one of ours.
+// TestFromBadFile opens files that are not a recording, or not one of ours.
 func TestFromBadFile(t *testing.T) {
 	meta := func(m recording.Meta) string {
 		b, err := json.Marshal(m)

@@ -53,8 +53,8 @@ in progress are better; more of both is a heavier load. Normal run-to-run noise
 is ignored: the verdict may be "no difference", and says how small a difference
 these samples could have shown.
 
-Requests are taken from --requests and --p99, if a load generator counted them
-and they are not in the recordings; else the segments with data that came on the
+Requests come from --requests and --p99, if a load generator counted them and
+they are not in the recordings. Otherwise the segments with data received on the
 target's own ports stand for them. Different programs are refused (--force).
 
 Exit codes: 0 compared, 1 perfdoctor failed, 2 wrong usage; with --fail-on
@@ -77,7 +77,7 @@ regression 3 when something got worse.`,
 	command.AddOutputFlag(cmd, &c.output, compareFormats)
 	f.StringVar(&c.failOn, "fail-on", "", "exit with 3 on `WHAT`: regression")
 	f.StringVar(&c.requests, "requests", "", "requests per second that a load generator counted: `BEFORE,AFTER`")
-	f.StringVar(&c.p99, "p99", "", "99th percentile of their times that it printed: `BEFORE,AFTER`, as 12ms,9ms")
+	f.StringVar(&c.p99, "p99", "", "99th percentile of request times that it printed: `BEFORE,AFTER`, such as 12ms,9ms")
 	f.StringVar(&c.folded, "folded", "", "write the stacks of both to `FILE`, as difffolded.pl does for "+
 		"flamegraph.pl")
 	f.BoolVar(&c.force, "force", false, "compare different programs all the same, and overwrite a file that exists")

@@ -6,7 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCompletionsAreTame: what a shell would run or take for a flag is not completed, and says nothing of another.
+// TestCompletionsAreTame: names that a shell would run or read as a flag are not completed. They do not affect other
+// names.
 func TestCompletionsAreTame(t *testing.T) {
 	list := []named{
 		{choice: "nginx"},

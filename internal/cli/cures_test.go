@@ -38,15 +38,15 @@ func compareFiles(t *testing.T, before, after string) (c compared, code int) {
 	return c, code
 }
 
-// TestCures: from a scenario's recording to that of its cure it got better, by the fault that was planted; the other
-// way round it got worse by it. The recordings are cut to what the comparison and the fault's check read.
+// TestCures compares a scenario's recording with that of its fix. It got better, by the fault that was planted. In the
+// other direction it got worse by that fault. The recordings are cut to what the comparison and the fault's check read.
 func TestCures(t *testing.T) {
 	for _, tt := range []struct{ sick, cured, check string }{
-		{"fd-leak-as-is", "fd-leak-close", "fd-limit"}, // which comes up within the window
+		{"fd-leak-as-is", "fd-leak-close", "fd-limit"}, // it comes up within the window
 		{"quota-closed-loop-as-is", "quota-closed-loop-no-quota", "cpu-throttled"},
-		// after which a hundred times as much is done
+		// after the fix a hundred times as much is done
 		{"port-cliff-as-is", "port-cliff-keep-alive", "short-connection-ceiling"},
-		// with the work in another method since
+		// the work is in another method since
 		{"java-date-format-as-is", "java-date-format-shared", "date-format"},
 	} {
 		t.Run(tt.sick, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestCures(t *testing.T) {
 	}
 }
 
-// counted gives the checks whose findings had that fate, and count.
+// counted returns the checks whose findings had that fate and count.
 func (c *compared) counted(fate string) []string {
 	var out []string
 	for _, f := range c.Findings {
@@ -77,7 +77,7 @@ func (c *compared) counted(fate string) []string {
 	return out
 }
 
-// TestDifferentPrograms: what two programs do is not compared, unless somebody insists.
+// TestDifferentPrograms: two different programs are not compared, unless the user insists.
 func TestDifferentPrograms(t *testing.T) {
 	const one, other = "testdata/cures/fd-leak-as-is.txtar", "testdata/cures/java-date-format-as-is.txtar"
 	code, out, stderr := run(t, "compare", one, other)
@@ -90,8 +90,7 @@ func TestDifferentPrograms(t *testing.T) {
 	}
 }
 
-// TestDisproveCures: of a fixed program the findings of before fall, and a check that finds nothing falls by its own
-// recording.
+// TestDisproveCures: after the fix, the findings of before fall. A check that finds nothing falls by its own recording.
 func TestDisproveCures(t *testing.T) {
 	const dir = "testdata/cures/"
 	for _, tt := range []struct {
@@ -137,7 +136,7 @@ func TestDisproveCures(t *testing.T) {
 	}
 }
 
-// TestWhatIf: a method that takes a tenth of its time is promised the time that Amdahl's law leaves.
+// TestWhatIf: for a method that takes a tenth of its time, the promise is the time that Amdahl's law leaves.
 func TestWhatIf(t *testing.T) {
 	const rec = "testdata/cures/java-date-format-as-is.txtar"
 	code, out, stderr := run(t, "diagnose", "--from", rec, "--what-if", "*Dates.stampAnew*=0.1")

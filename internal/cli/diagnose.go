@@ -73,8 +73,8 @@ func (a *app) diagnoseCommand() *cobra.Command {
 bottleneck to fix first, its arithmetic, the fix with its risk, and what would
 disprove it. Without a target the whole host is diagnosed.
 
-A number is a process id, another word the name of a process (as --pid and
---comm). Where several processes have that name and none of them started the
+A number is a process id, any other word the name of a process (like --pid and
+--comm). If several processes have that name and none of them started the
 others, they are listed and none is diagnosed. The word diagnose may be left out
 before a target.
 
@@ -84,8 +84,8 @@ the diagnosis is over, it is ended (SIGTERM, after 5 s SIGKILL); its exit status
 is in the report.
 
 Ctrl-C ends the observation and prints the report of what was seen so far. On a
-terminal a report that is longer than it goes through $PAGER (less; cat or
-nothing turns it off).
+terminal, a report longer than the screen goes through $PAGER (default less; cat
+or an empty value turns it off).
 
 Exit codes: 0 nothing at warning or above, 1 perfdoctor failed, 2 wrong usage,
 3 findings, 4 incomplete: most of what was asked for could not be assessed, or
@@ -118,14 +118,14 @@ func (d *diagnosis) addFlags(cmd *cobra.Command) {
 	f.StringVar(&d.save, "save", "", "keep the recording in the directory `PATH`, or in a zip file when it ends "+
 		"in .zip")
 	f.StringVar(&d.from, "from", "", "diagnose the recording at `PATH` instead of this host")
-	f.StringVar(&d.and, "and", "", "of a client's recording, follow its waits into the one at `PATH`, made of its "+
-		"PostgreSQL server meanwhile, on this host or another")
-	f.StringVar(&d.whatIf, "what-if", "", "of a recording, print only what a `CHANGE` would bring: METHOD=0.5, "+
+	f.StringVar(&d.and, "and", "", "follow the waits of a client's recording into the one at `PATH`, made of its "+
+		"PostgreSQL server at the same time, on this host or another")
+	f.StringVar(&d.whatIf, "what-if", "", "with a recording, print only the effect of a `CHANGE`: METHOD=0.5, "+
 		"quota=4 or pool=20")
 	d.addReadingFlags(cmd)
 	f.StringArrayVar(&d.vantages, "vantage", nil,
-		"add the round trips that perfdoctor ping kept in `FILE` meanwhile, on a neighbour or outside; give it "+
-			"for each")
+		"add the round trips that perfdoctor ping saved to `FILE` at the same time, on a neighbour or outside; "+
+			"may be repeated")
 	f.BoolVar(&d.deep, "deep", false, "allow probes that cost the host more: ends of accepted connections, waits of "+
 		"each thread")
 	addBudgetFlag(cmd, &d.budget)
@@ -137,16 +137,16 @@ func (d *diagnosis) addFlags(cmd *cobra.Command) {
 // addReadingFlags adds the flags about what to do with a recording.
 func (d *diagnosis) addReadingFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&d.html, "html", "", "write the report, with charts and flame graphs, to `FILE` for a browser too")
+	f.StringVar(&d.html, "html", "", "also write the report as a web page, with charts and flame graphs, to `FILE`")
 	d.addForceFlag(cmd)
-	f.StringSliceVar(&d.checks, "check", nil, "run only these checks: `NAMES` with commas between")
+	f.StringSliceVar(&d.checks, "check", nil, "run only these checks: comma-separated `NAMES`")
 	f.StringArrayVar(&d.settings, "set", nil, "change a threshold: `X` is CHECK.PARAMETER=VALUE")
 	f.StringVar(&d.signatures, "signatures", "", "look in the profiles for the bottlenecks of `FILE` too "+
 		"(docs/signatures.md)")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "print every number the checks read")
 	f.BoolVar(&d.wide, "wide", false, "use the terminal's whole width, also past 160 columns")
-	f.BoolVar(&d.whole, "whole", false, "of a flight recorder's recording, look at all of it and not at the "+
-		"incident alone")
+	f.BoolVar(&d.whole, "whole", false, "look at all of a flight recorder's recording, not only at the "+
+		"incident")
 	d.addRedactFlag(cmd)
 	addColorFlag(cmd, &d.color)
 	command.CompleteFlagBy(cmd, "check", completeCheckList)

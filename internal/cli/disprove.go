@@ -27,13 +27,13 @@ func (a *app) disproveCommand() *cobra.Command {
 in a second window of the same target: another recording, or what is observed
 now with --pid, --comm, --cgroup or --container. It only reads.
 
-A finding stands where it is there again. It falls where the second window was
-able to show it and does not, with as much to do as in the first. All else
-cannot be told, and why is said: what is needed was not read, there is less to
-do, the second window is too short, or what would disprove the finding is a
-change, or what only others know. The halves alone overturn nothing. What was
-fixed between the windows falls, too. A check of --check that finds nothing
-falls where the recording passes it.
+A finding stands if it is there again. It falls if the second window could have
+shown it and does not, with as much to do as in the first. Otherwise it cannot
+be told, and the report says why: what is needed was not read, there is less to
+do, the second window is too short, or only a change, or something that only
+others know, would disprove the finding. The halves alone overturn nothing. What
+was fixed between the windows falls too. A check of --check that finds nothing
+falls if the recording passes it.
 
 Exit codes: 0 none falls and one stands, or there are none, 1 perfdoctor failed,
 2 wrong usage, 3 a finding falls, 4 none can be told.`,
@@ -52,8 +52,8 @@ Exit codes: 0 none falls and one stands, or there are none, 1 perfdoctor failed,
 	addTargetFlags(cmd, &d.selector)
 	timeVarP(cmd.Flags(), &d.duration, "duration", "d", 10*time.Second, "observe the target for this `time`")
 	command.AddOutputFlag(cmd, &d.output, plainFormats)
-	cmd.Flags().StringSliceVar(&d.checks, "check", nil, "test what these checks find, at any severity: `NAMES` with "+
-		"commas between")
+	cmd.Flags().StringSliceVar(&d.checks, "check", nil, "test what these checks find, at any severity: "+
+		"comma-separated `NAMES`")
 	addColorFlag(cmd, &d.color)
 	command.CompleteFlagBy(cmd, "check", completeCheckList)
 	return cmd

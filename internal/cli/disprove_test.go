@@ -32,7 +32,7 @@ func recordedCases(t *testing.T, kind string) map[string]*recording.Recording {
 	return out
 }
 
-// divided gives the halves of a recording as two windows.
+// divided returns the halves of a recording as two windows.
 func divided(rec *recording.Recording) (first, second *recording.Recording) {
 	length := time.Duration(rec.Meta.Duration * float64(time.Second))
 	return rec.Between(0, length/2), rec.Between(length/2, length)
@@ -47,13 +47,13 @@ func testOf(t *testing.T, name string, first, second *recording.Recording) *comp
 	return compare.Disprove(first, second, nil, compare.Options{Checks: []*check.Check{c}})
 }
 
-// The least numbers of findings that must stand, and of rules whose findings must fall.
+// At least so many findings must stand, and findings of so many rules must fall.
 const (
 	leastStanding = 20
 	leastFallen   = 10
 )
 
-// TestTrueFindingsStand: what both halves of a recording have is overturned by neither.
+// TestTrueFindingsStand: neither half of a recording overturns what both halves have.
 func TestTrueFindingsStand(t *testing.T) {
 	stand := 0
 	for name, rec := range recordedCases(t, "firing") {
@@ -73,9 +73,9 @@ func TestTrueFindingsStand(t *testing.T) {
 	t.Logf("%d findings stand, none falls", stand)
 }
 
-// TestPlantedFindingsFall: the second window is a recording of which the rule's author says that the fault is not in
-// it, so that no finding may stand. Where it cannot be told, the recordings, which are cut to what the rule reads, lack
-// the load.
+// TestPlantedFindingsFall: the rule's author says that the fault is not in the recording of the second window, so no
+// finding may stand. If a finding cannot be told, the recordings lack the load, because they are cut to what the rule
+// reads.
 func TestPlantedFindingsFall(t *testing.T) {
 	fallen := map[string]bool{}
 	quiet := recordedCases(t, "quiet")
@@ -100,7 +100,7 @@ func TestPlantedFindingsFall(t *testing.T) {
 	t.Logf("findings of %d rules fall, none stands", len(fallen))
 }
 
-// TestFallOrCannotBeTold: what is not there disproves nothing where it could not have been seen.
+// TestFallOrCannotBeTold: an absent problem disproves nothing if it could not have been seen.
 func TestFallOrCannotBeTold(t *testing.T) {
 	c, err := FindCheck(checks.Suite(), "cpu-steal")
 	if err != nil {

@@ -32,14 +32,15 @@ func (a *app) experimentCommand() *cobra.Command {
 		Use:   "experiment",
 		Short: "Change one thing of this host for some seconds, to prove a finding",
 		Long: `Measures the target before, during and after a change of this host, with the
-same counters, and says by the numbers whether the finding stands. It is the only
-command that changes a setting of the host, and does so with
---yes-change-this-host alone. Without it, it says what it would change.
+same counters, and says from the numbers whether the finding stands. It is the
+only command that changes a setting of the host, and only with
+--yes-change-this-host. Without that flag it says what it would change.
 
-What it changes is named before, and undone after the window; when perfdoctor is
-interrupted, killed or late, a watchdog, a process of its own, undoes it. Where
-both are killed at once nobody does: the command that does it by hand is printed
-before the change. What another has changed meanwhile is left as it is.
+It names the change beforehand and undoes it after the window. If perfdoctor is
+interrupted, killed or late, a watchdog, a process of its own, undoes it. If
+both are killed at once, nothing does: the command that undoes it by hand is
+printed before the change. What somebody else has changed meanwhile is left as
+it is.
 
 Exit codes: 0 the finding stands, 1 perfdoctor failed, 2 wrong usage, or refused,
 3 the finding falls, 4 it cannot be told.`,
@@ -55,10 +56,11 @@ func (a *app) quotaCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quota",
 		Short: "Raise the CPU limit of the target's control group",
-		Long: `Raises the tightest CPU limit that holds for the target, be it its own or one
-above (cpu.max, cpu.cfs_quota_us), and measures the group that has it. A finding
-that the limit holds it back stands where the group uses 12 % more CPU time with
-a higher one, or waits half as long for each second of it, and as before without.`,
+		Long: `Raises the tightest CPU limit on the target, its own or one above (cpu.max,
+cpu.cfs_quota_us), and measures the group that has it. The finding that the
+limit holds the group back stands if the group uses 12 % more CPU time with a
+higher limit, or waits half as long for each second of it, and is as before
+without.`,
 		Example: `  perfdoctor experiment quota --pid 4021
   perfdoctor experiment quota --pid 4021 --to 2 --yes-change-this-host`,
 		Args: command.NoArgs,
@@ -68,7 +70,7 @@ a higher one, or waits half as long for each second of it, and as before without
 			})
 		},
 	}
-	cmd.Flags().Float64Var(&t.to, "to", 0, "raise it to so many `CPUS`; 0 lifts it")
+	cmd.Flags().Float64Var(&t.to, "to", 0, "raise the limit to this many `CPUS`; 0 lifts it")
 	t.addFlags(cmd)
 	return cmd
 }
@@ -79,10 +81,10 @@ func (a *app) pauseCommand() *cobra.Command {
 		Use:   "pause",
 		Short: "Pause a neighbour that is suspected of taking the CPUs",
 		Long: `Pauses a neighbour of the target: a control group by its freezer
-(cgroup.freeze, freezer.state), or one process by SIGSTOP, of which its parent is
-told. A finding that the neighbour takes the CPUs stands where the target uses
-12 % more CPU time without it, or waits half as long for each second of it, and
-as before when it is back.`,
+(cgroup.freeze, freezer.state), or one process by SIGSTOP (its parent is
+notified). The finding that the neighbour takes the CPUs stands if the target
+uses 12 % more CPU time without it, or waits half as long for each second of it,
+and is as before when the neighbour is back.`,
 		Example: `  perfdoctor experiment pause --pid 4021 --suspect-cgroup /system.slice/backup.service
   perfdoctor experiment pause --pid 4021 --suspect-pid 5120 --yes-change-this-host`,
 		Args: command.NoArgs,
@@ -111,7 +113,7 @@ func (a *app) trial() *trial { return &trial{diagnosis: &diagnosis{app: a}} }
 func (t *trial) addFlags(cmd *cobra.Command) {
 	addTargetFlags(cmd, &t.selector)
 	timeVarP(cmd.Flags(), &t.duration, "duration", "d", 5*time.Second,
-		"how long each of the three windows is, and the change lasts: a `time` from 500ms to 1m")
+		"length of each of the three windows, and of the change: a `time` from 500ms to 1m")
 	cmd.Flags().BoolVar(&t.agreed, yesFlag, false, "make the change")
 	command.AddOutputFlag(cmd, &t.output, plainFormats)
 }

@@ -43,11 +43,11 @@ func (a *app) exporterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exporter",
 		Short: "Observe this host all the time, for Prometheus",
-		Long: `Runs the collectors and the checks of a diagnosis over one window after the
-other, and serves what they say at /metrics until it is ended. A scrape reads the
-last window; it never runs a collector.
+		Long: `Runs the collectors and the checks of a diagnosis over one window after another,
+and serves the results at /metrics until it is stopped. A scrape reads the last
+window; it never runs a collector.
 
-/-/healthy and /-/ready answer without a password, also when --web.config.file
+/-/healthy and /-/ready answer without a password, even if --web.config.file
 asks for one. Recordings of the flight recorder need a password, unless the
 exporter listens on an address of this host only.`,
 		Example: `  perfdoctor exporter
@@ -68,7 +68,7 @@ exporter listens on an address of this host only.`,
 		"listen on the sockets that systemd hands over instead")
 	f.StringVar(&x.web.ConfigFile, "web.config.file", "", "take TLS and passwords from `FILE`, in the format of "+
 		"exporter-toolkit")
-	timeVar(f, &x.window, "window", 15*time.Second, "look at the last so many seconds: a `time`")
+	timeVar(f, &x.window, "window", 15*time.Second, "length of the window that is looked at: a `time`")
 	timeVar(f, &x.interval, "interval", 5*time.Second, "`time` between samples")
 	f.BoolVar(&x.deep, "deep", false,
 		"allow probes that cost the host more: waits for a CPU and instructions per cycle of each control group, a "+
@@ -76,9 +76,9 @@ exporter listens on an address of this host only.`,
 	f.Float64Var(&x.targetCPU, "target.cpu", 0.1, "observe a control group, container or pod that uses more than `N` "+
 		"CPUs by itself, too")
 	f.IntVar(&x.targets, "target.max", 20, "at most `N` of them; 0 for the host alone")
-	f.IntVar(&x.findings, "finding.max", 100, "export at most `N` findings, the gravest")
+	f.IntVar(&x.findings, "finding.max", 100, "export at most the `N` gravest findings")
 	f.IntVar(&x.series, "series.max", 50,
-		"tell at most `N` destinations, programs, groups or devices apart, the largest, in each metric; the rest are "+
+		"export at most the `N` largest destinations, programs, groups or devices in each metric; the rest are "+
 			"\"other\"")
 	f.StringVar(&x.containerLogs, "kubelet.logs", "/var/log/containers",
 		"take the names of pods from the kubelet's links in `DIR`; empty for none")

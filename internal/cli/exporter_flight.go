@@ -45,7 +45,7 @@ const (
 func (o *flightFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "flight.dir", "", "write what was measured before and after a finding began to the directory "+
-		"`DIR`; \"\" for not")
+		"`DIR`; \"\" turns it off")
 	f.Int64Var(&o.maxBytes, "flight.max-bytes", 256<<20, "remove the oldest of these recordings above `N` bytes in all")
 	timeVar(f, &o.before, "flight.before", 2*time.Minute, "`time` recorded before the finding began")
 	timeVar(f, &o.after, "flight.after", 30*time.Second, "`time` recorded from when it was known to have begun")

@@ -21,9 +21,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestIncidentsOfAllChecks turns the recordings of each check's test cases into windows, quiet ones around one that
-// fires, gives them to a flight recorder, and diagnoses the file that it writes: the findings are those of the one
-// window.
+// TestIncidentsOfAllChecks turns the recordings of each check's test cases into windows: quiet ones around one that
+// fires. It gives them to a flight recorder and diagnoses the file that the recorder writes. The findings are those of
+// the one window.
 func TestIncidentsOfAllChecks(t *testing.T) {
 	t.Parallel()
 	suite := checks.Suite()
@@ -36,7 +36,7 @@ func TestIncidentsOfAllChecks(t *testing.T) {
 		}
 		want := check.Run(firing, []*check.Check{c}, check.Options{})
 		if want.Principal() == nil {
-			continue // a note is no incident
+			continue // a note is not an incident
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			quiet.Meta.Target = firing.Meta.Target // the windows of one target are joined
@@ -49,7 +49,7 @@ func TestIncidentsOfAllChecks(t *testing.T) {
 				t.Errorf("the recording has %v s", whole)
 			}
 			got := check.Run(rec.AtIncident(), []*check.Check{c}, check.Options{})
-			// Seconds in binary fractions: a time that was moved there and back may differ in its last digit.
+			// Seconds are binary fractions: a time that was shifted there and back may differ in its last digit.
 			near := cmpopts.EquateApprox(1e-6, 1e-9)
 			if d := cmp.Diff(texts(want), texts(got), near); d != "" {
 				t.Error(d)
@@ -74,7 +74,7 @@ func texts(r *check.Result) []string {
 	return out
 }
 
-// openCase opens the first test case of a kind; nil for none.
+// openCase opens the first test case of a kind; nil if there is none.
 func openCase(t *testing.T, dir, kind string) *recording.Recording {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, kind+"*.txtar"))
@@ -91,7 +91,7 @@ func openCase(t *testing.T, dir, kind string) *recording.Recording {
 	return rec
 }
 
-// recordIncident gives recordings as windows of 15 s to a recorder, and waits for its file.
+// recordIncident gives recordings as windows of 15 s to a recorder and waits for its file.
 func recordIncident(t *testing.T, c *check.Check, windows []*recording.Recording) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func recordIncident(t *testing.T, c *check.Check, windows []*recording.Recording
 	}
 }
 
-// TestDiagnoseIncident: --from reads the part with the incident and says so; --whole reads all.
+// TestDiagnoseIncident: --from reads the part with the incident and says so; --whole reads everything.
 func TestDiagnoseIncident(t *testing.T) {
 	t.Parallel()
 	dir := "../checks/limits/testdata/cpu-throttled"

@@ -8,7 +8,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/partial"
 )
 
-// TestBehindSudoReads shows what of sudo's variables is believed.
+// TestBehindSudoReads shows which of sudo's variables are trusted.
 func TestBehindSudoReads(t *testing.T) {
 	for _, tt := range []struct {
 		euid     int

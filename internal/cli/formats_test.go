@@ -17,15 +17,15 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 )
 
-// shown is what one format says of a recording: the findings at warning or above as "severity check subject", in no
+// shown is what one format says of a recording: the findings at warning or above as "severity check subject", in any
 // order, and the exit code.
 type shown struct {
 	Findings []string
 	Exit     int
 }
 
-// TestFormatsOfOneRecording: text, JSON, Markdown and JUnit, each with the page beside it, are of one recording, and
-// whoever reads one of them learns of the same findings with the same exit code.
+// TestFormatsOfOneRecording writes text, JSON, Markdown and JUnit of one recording, each with the page beside it.
+// Readers of any of them learn of the same findings with the same exit code.
 func TestFormatsOfOneRecording(t *testing.T) {
 	readers := map[string]func(t *testing.T, out string) []string{
 		"json": inJSON, "text": inText,
@@ -92,7 +92,8 @@ func inJSON(t *testing.T, out string) []string {
 	return sorted(list)
 }
 
-// inText has no subjects: of a consequence the text shows the summary alone. The verdict's name is below its sentence.
+// inText has no subjects, because the text shows only the summary of a consequence. The verdict's name is below its
+// sentence.
 func inText(_ *testing.T, out string) []string {
 	return sorted(append(matched(`(?m)^(WARNING|CRITICAL)  (?:.+\n)+?  ([a-z0-9-]+): `, out),
 		matched(`(?m)^ *(warning|critical)  ([a-z0-9-]+): `, out)...))
@@ -135,7 +136,7 @@ func inJUnit(t *testing.T, out string) []string {
 	return sorted(list)
 }
 
-// inPage reads what the page shows without its program: the badge, the check and the subject at the head of each
+// inPage reads what the page shows without its script: the badge, the check and the subject at the head of each
 // finding.
 func inPage(t *testing.T, r io.Reader) []string {
 	t.Helper()
@@ -168,7 +169,7 @@ func classOf(n *html.Node, class string) bool {
 	})
 }
 
-// firstOf gives the text of the first element of a class below n.
+// firstOf returns the text of the first element of a class below n.
 func firstOf(n *html.Node, class string) string {
 	for d := range n.Descendants() {
 		if classOf(d, class) && d.FirstChild != nil {
@@ -178,7 +179,7 @@ func firstOf(n *html.Node, class string) string {
 	return ""
 }
 
-// matched gives the severity and the name that each match of the pattern has.
+// matched returns the severity and the name of each match of the pattern.
 func matched(pattern, out string) []string {
 	var list []string
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(out, -1) {

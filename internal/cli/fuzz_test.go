@@ -23,8 +23,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
 
-// FuzzRecording reads a recording, runs all checks on it and writes it in every format. What the reader accepts no
-// renderer may fail at, and no output has what a terminal acts on.
+// FuzzRecording reads a recording, runs all checks on it and writes it in every format. If the reader accepts a
+// recording, no renderer may fail on it, and no output may contain terminal controls.
 func FuzzRecording(f *testing.F) {
 	for _, name := range []string{
 		"cpu-throttled/firing-own", "hash-collisions/firing", "nic-drops/firing", "lock-contention/firing",

@@ -14,9 +14,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/html"
 )
 
-// TestIncidentsOpenWithTheirTrigger: recordings that the daemon made of real faults, each beside a fuzz test that came
-// and went, open with the finding that they were made for, in all formats, in the part with the finding and in all of
-// it; and who used the CPUs adds up to what was busy. Names of the host are pseudonyms.
+// TestIncidentsOpenWithTheirTrigger has recordings that the daemon made of real faults, each beside a fuzz test that
+// came and went. They open with the finding that they were made for, in all formats, in the part with the finding and
+// in all of it. The CPU time of the consumers adds up to what was busy. Names of the host are pseudonyms.
 func TestIncidentsOpenWithTheirTrigger(t *testing.T) {
 	for _, trigger := range []string{"cpu-hog", "accept-queue-overflow", "cpu-throttled"} {
 		whole, err := recording.Open(filepath.Join("testdata", "incidents", trigger+".zip"))
@@ -68,8 +68,8 @@ func opens(t *testing.T, rec *recording.Recording, data *report.Data, trigger st
 	}
 }
 
-// addsUp compares the consumers with what was busy. Processes and CPUs are counted by different parts of the kernel, a
-// few hundredths of a CPU apart.
+// addsUp compares the consumers with what was busy. The kernel counts processes and CPUs in different places, so they
+// differ by a few hundredths of a CPU.
 func addsUp(t *testing.T, data *report.Data) {
 	t.Helper()
 	c := data.Consumers

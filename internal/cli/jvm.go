@@ -30,9 +30,9 @@ type jvmFlags struct {
 
 func (j *jvmFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&j.events, "jvm-events", jvmEvents(), "profile these of a JVM: `EVENTS` with commas between")
+	f.StringSliceVar(&j.events, "jvm-events", jvmEvents(), "profile these of a JVM: comma-separated `EVENTS`")
 	timeVar(f, &j.interval, "jvm-interval", asprof.DefaultInterval,
-		"CPU `time` of a thread of a JVM between two samples of it; the wall clock a twentieth as often")
+		"CPU `time` between two samples of a JVM's thread; the wall clock is sampled a twentieth as often")
 	f.BoolVar(&j.off, "no-jvm", false, "leave a JVM and .NET alone: attach nothing, ask nothing")
 	j.addLibrary(cmd)
 	command.CompleteFlag(cmd, "jvm-events", jvmEvents()...)

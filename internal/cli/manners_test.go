@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 )
 
-// TestProgressLine: the bar tells its phase, and fits every terminal with a column to spare.
+// TestProgressLine: the bar names its phase, and fits every terminal with a column to spare.
 func TestProgressLine(t *testing.T) {
 	for _, columns := range []int{1, 10, 60, 160} {
 		line := progressLine("3 of 10 s", 3*time.Second, 10*time.Second, columns)
@@ -42,7 +42,7 @@ func TestNearCgroup(t *testing.T) {
 	}
 }
 
-// TestDocParts: no word of a check's text is lost, and its fix stands apart.
+// TestDocParts: no word of a check's text is lost, and its fix is separate.
 func TestDocParts(t *testing.T) {
 	for _, c := range checks.Suite() {
 		symptoms, fix, rest := docParts(c.Doc)

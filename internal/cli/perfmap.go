@@ -36,9 +36,9 @@ func (a *app) perfmapCommand() *cobra.Command {
 and writes it where perf looks for it: /tmp/perf-<pid>.map. The JVM may run as
 another user and in a container.
 
-It takes the JVM's own command Compiler.perfmap (JDK 17 and later), else a small
-agent of perfdoctor's, which stays loaded (5 kB). --inlined takes the agent, which
-also names the methods that were inlined: outer->inner.
+It uses the JVM's own command Compiler.perfmap (JDK 17 and later), else a small
+agent of perfdoctor's, which stays loaded (5 kB). --inlined uses the agent,
+which also names inlined methods: outer->inner.
 
 perf follows Java stacks only in a JVM started with -XX:+PreserveFramePointer.`,
 		Example: `  perf record -F 99 -g -p 4021 -- sleep 10

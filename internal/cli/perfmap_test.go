@@ -15,7 +15,7 @@ import (
 
 const waiter = `public class Waiter { public static void main(String[] a) throws Exception { Thread.sleep(600_000); } }`
 
-// java starts a JVM that does nothing, from a source file, and gives its pid.
+// java starts a JVM that does nothing, from a source file, and returns its pid.
 func java(t *testing.T, flags ...string) int {
 	t.Helper()
 	testenv.Need(t, testenv.Java, testenv.Tool("javac"))
@@ -31,7 +31,7 @@ func java(t *testing.T, flags ...string) int {
 	return cmd.Process.Pid
 }
 
-// perfmapOf repeats the command while the JVM is too young to be one.
+// perfmapOf repeats the command while the JVM is too young to be recognised as one.
 func perfmapOf(t *testing.T, pid int, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	for range 500 {
@@ -48,7 +48,7 @@ func TestPerfmap(t *testing.T) {
 	pid := java(t)
 	path := "/tmp/perf-" + strconv.Itoa(pid) + ".map"
 	t.Cleanup(func() { os.Remove(path) })
-	// A link that somebody left by that name is replaced, and what it points to stays.
+	// A link of that name that somebody left is replaced, and the file it points to stays.
 	precious := filepath.Join(t.TempDir(), "precious")
 	if err := os.WriteFile(precious, []byte("precious"), 0o644); err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 // aNumber matches what stands alone as a number.
 var aNumber = regexp.MustCompile(`\b[0-9]+\b`)
 
-// TestNoProcessIDsInFindings runs all checks over every recorded case: no subject of a finding has a process id that
-// the recording knows.
+// TestNoProcessIDsInFindings runs all checks over every recorded case. No subject of a finding contains a process id of
+// the recording.
 func TestNoProcessIDsInFindings(t *testing.T) {
 	t.Parallel()
 	fired := map[string]bool{}
@@ -44,8 +44,8 @@ func TestNoProcessIDsInFindings(t *testing.T) {
 	}
 }
 
-// idsIn gives the ids of processes and threads that a recording has, but for small ones, which are ports, CPUs and
-// counts as well.
+// idsIn returns the ids of processes and threads in a recording. It skips small ones, which are also ports, CPUs and
+// counts.
 func idsIn(rec *recording.Recording) map[string]bool {
 	ofProcesses := []string{"pid", "tid", "waker_pid", "thread", "holder", "waker"}
 	out := map[string]bool{}

@@ -19,7 +19,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// binary is perfdoctor itself, for what depends on the process: signals, rights, file descriptors.
+// binary is perfdoctor itself, for tests that depend on the process: signals, rights, file descriptors.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -84,7 +84,7 @@ func (p *process) exit(t *testing.T, err error) int {
 	return p.ProcessState.ExitCode()
 }
 
-// report is what the tests read of the JSON report.
+// report is the part of the JSON report that the tests read.
 type report struct {
 	Exit   int `json:"exit_code"`
 	Target struct {
@@ -109,12 +109,12 @@ func (p *process) report(t *testing.T) report {
 	return r
 }
 
-// diagnose gives the arguments of a short diagnosis in JSON.
+// diagnose returns the arguments of a short diagnosis in JSON.
 func diagnose(args ...string) []string {
 	return append([]string{"diagnose", "-o", "json", "--duration", "400ms", "--interval", "100ms"}, args...)
 }
 
-// sleeper starts a process with a name of its own, which ends with the test.
+// sleeper starts a process with a name of its own. It ends with the test.
 func sleeper(t *testing.T, name string) int {
 	t.Helper()
 	sleep, err := exec.LookPath("sleep")
@@ -159,7 +159,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestCompletesTargets: a shell is told of a process by its id and by its name.
+// TestCompletesTargets: a shell completes a process by its id and by its name.
 func TestCompletesTargets(t *testing.T) {
 	pid := strconv.Itoa(sleeper(t, "pd-complete"))
 	for _, test := range []struct{ want, typed string }{
@@ -190,7 +190,7 @@ func TestStartedWithoutCommand(t *testing.T) {
 	awaitGone(t, r.Target.PID)
 }
 
-// TestBehindSudo: what root writes for the user of sudo is that user's.
+// TestBehindSudo: files that root writes for the user of sudo belong to that user.
 func TestBehindSudo(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	dir := t.TempDir()
@@ -215,7 +215,7 @@ func TestBehindSudo(t *testing.T) {
 	}
 }
 
-// fromHere gives the whole path of a file, for a process in another directory.
+// fromHere returns the whole path of a file, for a process in another directory.
 func fromHere(t *testing.T, path string) string {
 	t.Helper()
 	whole, err := filepath.Abs(path)
@@ -253,7 +253,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestInterruptBeforeStart sends the signal into the delay of a command: nothing was seen, and nothing is left of the
+// TestInterruptBeforeStart sends the signal during the delay of a command. Nothing was seen, and nothing is left of the
 // command.
 func TestInterruptBeforeStart(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
@@ -285,7 +285,7 @@ func awaitPID(t *testing.T, file string) int {
 	return 0
 }
 
-// awaitGone waits until the process is no more, or only a zombie that its parent has to collect.
+// awaitGone waits until the process is gone, or only a zombie that its parent has to reap.
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
 	for range 100 {
@@ -298,7 +298,7 @@ func awaitGone(t *testing.T, pid int) {
 	t.Errorf("process %d outlives perfdoctor", pid)
 }
 
-// TestKill shows that nothing outlives a SIGKILL of perfdoctor: neither the command it started nor a file.
+// TestKill: nothing outlives a SIGKILL of perfdoctor, neither the command it started nor a file.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	pidFile := filepath.Join(t.TempDir(), "pid")
@@ -360,7 +360,7 @@ func TestCommand(t *testing.T) {
 	})
 }
 
-// TestCommandGroup shows that what the command started ends with it.
+// TestCommandGroup: what the command started ends with it.
 func TestCommandGroup(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	p := perfdoctor(t, diagnose("--delay", "200ms", "--", "sh", "-c",
@@ -390,7 +390,7 @@ func TestTargetEndsMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNoReader closes the pipe of the report: who reads no further has read enough, and the recording is still saved.
+// TestNoReader closes the pipe of the report. A reader that stops has read enough, and the recording is still saved.
 func TestNoReader(t *testing.T) {
 	save := filepath.Join(t.TempDir(), "rec.zip")
 	r, w, err := os.Pipe()
@@ -404,7 +404,7 @@ func TestNoReader(t *testing.T) {
 	}
 	code := p.code(t)
 	_ = w.Close()
-	if code != 0 && code != 3 && code != 4 || p.errs.Len() > 0 { // as the host is
+	if code != 0 && code != 3 && code != 4 || p.errs.Len() > 0 { // as on the host
 		t.Errorf("exit code %d, %q", code, p.errs.String())
 	}
 	if _, err := os.Stat(save); err != nil {
@@ -435,7 +435,7 @@ func TestFullDisk(t *testing.T) {
 			head -c 64k /dev/zero > "$2/filler"
 			"$0" diagnose --duration 300ms --interval 100ms --save "$2/$1"; code=$?
 			ls -A -I filler "$2" >&2; exit $code`, binary, name, t.TempDir()}
-		p.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // private since Go makes it so
+		p.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // private, because Go makes it so
 		code := p.code(t)
 		want := []string{"save recording to ", "no space left on device"}
 		for _, w := range want {
@@ -452,8 +452,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestUnprivileged diagnoses the host and another user's process without rights: the host can be assessed, and of the
-// process most cannot, which the exit code says unless there is a finding.
+// TestUnprivileged diagnoses the host and another user's process without rights. The host can be assessed. Most of the
+// process cannot, and the exit code says so unless there is a finding.
 func TestUnprivileged(t *testing.T) {
 	testenv.Need(t, testenv.Unprivileged)
 	pid := strconv.Itoa(sleeper(t, "pd-other"))
@@ -514,7 +514,7 @@ func TestHiddenProcesses(t *testing.T) {
 	}
 }
 
-// TestTerminal runs on a pseudo-terminal: colour, and a progress line that is taken away again.
+// TestTerminal runs on a pseudo-terminal: there is colour, and a progress line that is erased again.
 func TestTerminal(t *testing.T) {
 	read := func(env ...string) string {
 		master, slave := openTerminal(t)

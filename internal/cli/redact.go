@@ -25,7 +25,8 @@ const (
 func (d *diagnosis) addRedactFlag(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.redact, "redact", "",
-		"give hosts, addresses, users, paths and groups pseudonyms, by a random key or the secret in --redact=`FILE`")
+		"replace hosts, addresses, users, paths and groups by pseudonyms, from a random key or the secret in "+
+			"--redact=`FILE`")
 	f.Lookup("redact").NoOptDefVal = freshKey
 }
 

@@ -15,12 +15,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// originals are in every place of the planted recording where a host may put a name; none may be in anything redacted.
+// originals are in every place of the planted recording where a host may put a name. None of them may be in redacted
+// output.
 var originals = []string{
 	"10.77.3", "fd12:3456", "2a00:77", "alicesecret", "acmeprod", "billing-pod7", "9f8e7d6c5b4a", "acmenet",
 }
 
-// plantedLabels are values of labels with names in them. Of the others any value does.
+// plantedLabels are values of labels with names in them. For the other labels any value does.
 var plantedLabels = map[string]string{
 	"destination": "10.77.3.9:8443", "endpoint": "[fd12:3456::7]:443", "source": "10.77.3.1",
 	"listener": "10.77.3.1:80", "peer": "2a00:77::5",
@@ -37,7 +38,7 @@ var plantedLabels = map[string]string{
 	"class": "get /srv/acmeprod/app.js:1",
 }
 
-// planted is a recording in which every metric, every profile and every text names somebody.
+// planted is a recording in which every metric, every profile and every text contains a name.
 func planted(t *testing.T) string {
 	t.Helper()
 	b := recording.NewBuilder()
@@ -193,7 +194,7 @@ func assertPlanted(t *testing.T, path string) {
 	}
 }
 
-// unpacked gives the files of a recording, profiles without their compression.
+// unpacked returns the files of a recording, with profiles uncompressed.
 func unpacked(t *testing.T, path string) map[string]string {
 	t.Helper()
 	z, err := zip.OpenReader(path)

@@ -28,7 +28,7 @@ func TestPagerCommand(t *testing.T) {
 	}
 }
 
-// TestNoPagerInAPipe: what is not a terminal gets the text, whatever PAGER says.
+// TestNoPagerInAPipe: output that is not a terminal gets the text, whatever PAGER says.
 func TestNoPagerInAPipe(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("PAGER", "false")

@@ -23,11 +23,11 @@ import (
 
 var updateScreens = flag.Bool("update", false, "write what the screens show into testdata/screens")
 
-// screenLines is the height of a terminal that nobody has resized.
+// screenLines is the default height of a terminal.
 const screenLines = 24
 
 // TestScreens shows what a person sees of six recorded situations, in terminals of three widths (testdata/screens). The
-// first 24 lines tell who it is about, why, and what to do now.
+// first 24 lines say what the target is, why it is slow, and what to do now.
 func TestScreens(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -92,7 +92,7 @@ func screen(t *testing.T, path string, want []string) {
 	}
 }
 
-// TestResourceChecks: the strip names no check that does not exist, and none twice.
+// TestResourceChecks: the strip names only checks that exist, and none twice.
 func TestResourceChecks(t *testing.T) {
 	known := map[string]bool{}
 	for _, c := range checks.Suite() {
@@ -109,7 +109,7 @@ func TestResourceChecks(t *testing.T) {
 // pictured is the situation that README.md shows.
 const pictured = "throttled-python"
 
-// TestPicture: the picture of the terminal in README.md is that of a recording, in its colours.
+// TestPicture: the picture of the terminal in README.md matches a recording, in its colours.
 func TestPicture(t *testing.T) {
 	data := screenData(t, filepath.Join("../../testdata/screens", pictured))
 	var b bytes.Buffer
@@ -180,7 +180,7 @@ func svgOf(lines []string) string {
 	return b.String()
 }
 
-// whole are the lines that are not broken, so that they can be copied.
+// whole are the lines that are not wrapped, so that they can be copied.
 var whole = regexp.MustCompile(`^ +(In code +)?(\$|before:|after:) `)
 
 func fitsWidth(t *testing.T, text string, width int) {

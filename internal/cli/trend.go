@@ -30,9 +30,9 @@ func (a *app) trendCommand() *cobra.Command {
 		Short: "Say where in many recordings of a program a lasting change began",
 		Long: `Reads all recordings (diagnose --save) in the directory DIR, orders them by the
 time they were made, and shows their numbers and findings over time. Where a
-number changed for good, by more than such recordings differ from each other by
-chance, it names the recording from which on that is so, and the methods that
-grew; one recording alone is not lasting.
+number changed for good, and by more than chance makes such recordings differ,
+it names the first recording of the change, and the methods that grew. One
+recording alone is not lasting.
 
 Exit codes: 0 done, 1 perfdoctor failed, 2 wrong usage; with --fail-on
 regression 3 when the last lasting change was for the worse.`,

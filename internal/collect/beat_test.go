@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestBeat: one an interval, at moments that differ, and none of those that were missed.
+// TestBeat: one beat an interval, at moments that differ. Missed beats are not made up for.
 func TestBeat(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	b := newBeat(interval)
@@ -13,7 +13,7 @@ func TestBeat(t *testing.T) {
 	seen := map[int64]int{}
 	for n := 1; n <= 10; n++ {
 		if n == 5 {
-			time.Sleep(5 * interval) // as a host that stands still
+			time.Sleep(5 * interval) // like a host that stands still
 		}
 		<-b.timer.C
 		seen[b.n]++

@@ -25,8 +25,8 @@ func opened(name string, pace Pace, deep bool, cpu time.Duration) *worker {
 	return w
 }
 
-// TestOrderOfGivingUp: samples and passes first, then the collector that took most; and nothing that was not the
-// reason, a deep probe either.
+// TestOrderOfGivingUp: samples and passes go first, then the collector that took most. What did not cause it stays,
+// even a deep probe.
 func TestOrderOfGivingUp(t *testing.T) {
 	const spent = time.Second
 	workers := []*worker{
@@ -67,7 +67,7 @@ func TestOrderOfGivingUp(t *testing.T) {
 	}
 }
 
-// TestTicks: samples between the first and the last are taken every other time at least.
+// TestTicks: between the first and the last sample, at least every other one is taken.
 func TestTicks(t *testing.T) {
 	b := NewBudget(100, 1000) // never used up
 	b.restart(time.Now(), ownCPU())
@@ -85,8 +85,8 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestCheck takes a step whenever too much was used, keeps what it was for the report, and takes samples more often
-// again when little is.
+// TestCheck takes a step whenever too much was used and keeps the reason for the report. It takes samples more often
+// again when little is used.
 func TestCheck(t *testing.T) {
 	began := time.Now()
 	b := NewBudget(2, 2)
@@ -119,7 +119,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestGivenUpInARun: what a collector measured until then stays, with less confidence; the others go on.
+// TestGivenUpInARun: what a collector measured until then stays, with less confidence. The others go on.
 func TestGivenUpInARun(t *testing.T) {
 	b := NewBudget(100, 1000)
 	given, src := collector("given", EveryTick, func(_ context.Context, n int, a *recording.Appender) error {

@@ -55,7 +55,7 @@ func count(m *metric.Gauge) func(context.Context, int, *recording.Appender) erro
 const (
 	interval = 100 * time.Millisecond
 	duration = 500 * time.Millisecond
-	// margin is how much later than asked for a run may end, whatever its collectors do.
+	// margin is how much later than requested a run may end, whatever its collectors do.
 	margin = 500 * time.Millisecond
 )
 
@@ -137,7 +137,7 @@ func testPaces(t *testing.T) {
 	}
 }
 
-// TestCostOfStart: of a process that is for the run only, the cost is all that it used.
+// TestCostOfStart: if a process exists only for the run, the cost is all that it used.
 func TestCostOfStart(t *testing.T) {
 	for end := ownCPU() + 30*time.Millisecond; ownCPU() < end; { // the start of the program
 		continue
@@ -152,9 +152,9 @@ func TestCostOfStart(t *testing.T) {
 	}
 }
 
-// TestOneBadCollector runs each kind of bad collector beside a good one, which must not notice.
+// TestOneBadCollector runs each kind of bad collector beside a good one. The good one must not notice.
 func TestOneBadCollector(t *testing.T) {
-	// closed by no one until the test ends: nothing ends these but the end of the process
+	// closed by nobody until the test ends: only the end of the process ends these
 	blocked := make(chan struct{})
 	t.Cleanup(func() { close(blocked) })
 	sampling := func(f func(context.Context, int, *recording.Appender) error) Collector {
@@ -282,7 +282,8 @@ func TestLateOpenIsSampled(t *testing.T) {
 	}
 }
 
-// TestAtEnd: one sample, when the window is over, with the time the collector asked for; the others end in time.
+// TestAtEnd: a collector at the end takes one sample when the window is over, with the time that it asked for. The
+// others end in time.
 func TestAtEnd(t *testing.T) {
 	t.Parallel()
 	const long = time.Second // more than margin
@@ -323,7 +324,7 @@ func TestAtEnd(t *testing.T) {
 	}
 }
 
-// TestGrace: what an Open does when the end of the window overtakes it, and how long a sample that hangs is waited for.
+// TestGrace: what an Open does when the window ends during it, and how long a hanging sample is waited for.
 func TestGrace(t *testing.T) {
 	blocked := make(chan struct{})
 	t.Cleanup(func() { close(blocked) })
@@ -385,8 +386,8 @@ func TestGrace(t *testing.T) {
 	})
 }
 
-// TestLateRun: what the process took to start is taken off the time after the window, but some is left in any case.
-// Sources that hang as they are closed are waited for together.
+// TestLateRun: the start-up time of the process is subtracted from the time after the window, but some always remains.
+// Sources that hang on Close are waited for together.
 func TestLateRun(t *testing.T) {
 	blocked := make(chan struct{})
 	t.Cleanup(func() { close(blocked) })
@@ -423,7 +424,7 @@ func TestLateRun(t *testing.T) {
 	}
 }
 
-// neverClosed is a source that hangs as it is closed.
+// neverClosed is a source that hangs on Close.
 type neverClosed struct{ until chan struct{} }
 
 func (s neverClosed) Sample(_ context.Context, a *recording.Appender) error {
@@ -453,8 +454,8 @@ func TestSourceOpenedAfterTheEndIsClosed(t *testing.T) {
 	}
 }
 
-// TestLateSampleDoesNotReachTheRecording: the checks read the recording when a hanging sample returns. The race
-// detector is the judge.
+// TestLateSampleDoesNotReachTheRecording: the checks read the recording while a hanging sample returns. The race
+// detector judges.
 func TestLateSampleDoesNotReachTheRecording(t *testing.T) {
 	t.Parallel()
 	release, committed := make(chan struct{}), make(chan struct{})
@@ -522,12 +523,12 @@ func TestDutyShare(t *testing.T) {
 		time.Sleep(took)
 		return nil
 	})
-	// An interval in which a sample has ended also on a busy machine: one that is still in flight at the next tick is
+	// An interval in which a sample ends even on a busy machine. A sample that is still in flight at the next tick is
 	// late.
 	rec := run(t.Context(), t, Options{Collectors: []Collector{slow}, Interval: 100 * time.Millisecond, Duration: 900 *
 		time.Millisecond})
 	got := status(t, rec, "slow")
-	// At 0, 400 and 800 ms, and the last one, which is always taken; without the limit there would be 9.
+	// At 0, 400 and 800 ms, and the last sample, which is always taken. Without the limit there would be 9.
 	if got.Samples < 2 || got.Samples > 4 || got.Late != 0 {
 		t.Errorf("%d samples of %v in 0.9 s, %d late", got.Samples, took, got.Late)
 	}
@@ -536,7 +537,7 @@ func TestDutyShare(t *testing.T) {
 	}
 }
 
-// TestLastSamples: what they take is no part of the window, which ends as they begin.
+// TestLastSamples: the time of the last samples is not part of the window. The window ends as they begin.
 func TestLastSamples(t *testing.T) {
 	t.Parallel()
 	const took = 200 * time.Millisecond // a run waits for it
@@ -556,12 +557,12 @@ func TestLastSamples(t *testing.T) {
 	}
 }
 
-// TestShare: a collector whose samples take more CPU time than its share is sampled first and last only. One that waits
-// as long is not held back.
+// TestShare: if the samples of a collector take more CPU time than its share, only the first and the last are taken. A
+// collector that waits as long is not held back.
 func TestShare(t *testing.T) {
 	t.Parallel()
-	// At 0.5 % a pause of 10 s, less the leeway. One that waits as long pauses for 0.5 s, or a second where others take
-	// the CPU from it; and one whose first sample alone is dear, and within the leeway, does not pause for it.
+	// At 0.5 % a pause is 10 s, less the leeway. A collector that waits as long pauses for 0.5 s, or for a second if
+	// others take the CPU from it. If only the first sample is expensive, and within the leeway, there is no pause.
 	const took = 50 * time.Millisecond
 	spin := func(d time.Duration) {
 		for began := ThreadCPU(); ThreadCPU() < began+d; {
@@ -682,7 +683,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestFloor: an old kernel explains why a collector does not open, and forbids nothing.
+// TestFloor: an old kernel explains why a collector does not open, but forbids nothing.
 func TestFloor(t *testing.T) {
 	env := Env{Host: host.Local()}
 	broken := errors.New("no such helper")

@@ -11,7 +11,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/input/firewall"
 )
 
-// TestWatch: passes go on until the end, which may come in one, and an error or a panic ends them before.
+// TestWatch: passes go on until the end, which may come during one. An error or a panic ends them earlier.
 func TestWatch(t *testing.T) {
 	broken := errors.New("broken")
 	for name, tc := range map[string]struct {

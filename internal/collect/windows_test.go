@@ -17,7 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// counting is a collector of a counter that rises by one with each sample, from zero at each Open.
+// counting is a collector of a counter that rises by one with each sample. It starts at zero at each Open.
 func counting(m *metric.Counter, pace collect.Pace) (collect.Collector, *atomic.Int64, *atomic.Int64) {
 	var opened, closed atomic.Int64
 	return collect.Collector{
@@ -117,8 +117,8 @@ func TestWindowsOpenAnewWhatIsReadAtTheEnd(t *testing.T) {
 	})
 }
 
-// What a collector keeps of what is gone must go, too; and what counts from zero again must not be taken for a rise
-// from what it was.
+// A collector must also drop what it keeps of things that are gone. A counter that starts at zero again must not look
+// like a rise from its old value.
 func TestWindowsOpenAnewAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, opened, closed := counting(metric.Forks, collect.EveryTick)
@@ -166,8 +166,8 @@ func TestWindowsCarryFacts(t *testing.T) {
 	})
 }
 
-// One that takes too much CPU time at the ends of windows is left out of some. What it read last stands for these, and
-// nothing of what was gone by then.
+// A collector that takes too much CPU time at the ends of windows is left out of some. What it read last stands for
+// these windows, but nothing of what was gone by then.
 func TestWindowsSpareWhatIsCostly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
@@ -195,7 +195,7 @@ func TestWindowsSpareWhatIsCostly(t *testing.T) {
 			if len(last) != 1 {
 				t.Fatalf("window %d has %d readings' series", i, len(last))
 			}
-			// the one at its beginning, and the one at its end
+			// the one at its beginning and the one at its end
 			if got := len(rec.Gauge(metric.SynSentRetrans)); got > 2 {
 				t.Errorf("window %d has %d destinations, of which all but one are gone", i, got)
 			}
@@ -216,7 +216,7 @@ func threadTime(t *testing.T) time.Duration {
 	return time.Duration(used.Nano())
 }
 
-// One that hangs costs its own metrics, in each window; the others and the windows go on.
+// A collector that hangs loses its own metrics, in each window. The others and the windows go on.
 func TestWindowsGoOnBesideWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, _ := counting(metric.Forks, collect.EveryTick)
@@ -254,7 +254,7 @@ func TestWindowsGoOnBesideWhatHangs(t *testing.T) {
 	})
 }
 
-// A sample that fails costs its window, and not those after it.
+// A failed sample costs its own window, not the following ones.
 func TestWindowsForgetFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -281,7 +281,7 @@ func TestWindowsForgetFailures(t *testing.T) {
 	})
 }
 
-// slowToClose takes a while to undo what it did to the host, and counts what closes it.
+// slowToClose takes a while to undo its changes to the host. It counts its calls of Close.
 type slowToClose struct {
 	counter
 	takes  time.Duration
@@ -294,8 +294,8 @@ func (s *slowToClose) Close() error {
 	return s.counter.Close()
 }
 
-// TestWindowsEndWithWhatIsRenewed: when the run ends while a collector is opened anew, nothing of it is left open or
-// closed a second time, and what is being undone is waited for: the process ends after it.
+// TestWindowsEndWithWhatIsRenewed: the run ends while a collector is reopened. Nothing of it is left open or closed
+// twice, and the run waits for what is being undone: the process ends after it.
 func TestWindowsEndWithWhatIsRenewed(t *testing.T) {
 	for _, takes := range []time.Duration{0, 50 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestNeverSilent runs all collectors on this machine: whatever a collector provides is recorded, or it is said why
-// not.
+// TestNeverSilent runs all collectors on this machine. Whatever a collector provides is recorded, or the recording says
+// why not.
 func TestNeverSilent(t *testing.T) {
 	local := host.Local()
 	t.Run("host", func(t *testing.T) {
@@ -90,15 +90,15 @@ func neverSilent(t *testing.T, env collect.Env) {
 	}
 }
 
-// sharedMetrics are read of the target in every sample, and of the host's other processes at the start and the end
-// only; or they are what each set of BPF programs costs; or of scripts and of .NET.
+// sharedMetrics are read for the target in every sample, and for the host's other processes only at the start and the
+// end. Or they are the cost of each set of BPF programs, or about scripts and .NET.
 var sharedMetrics = []metric.Metric{
 	metric.ScriptWallProfileSamples,
 	metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessStart, metric.ProcessFDs, metric.ProcessFDLimit,
 	metric.BPFRuns, metric.BPFSeconds, metric.BPFMeasured,
 }
 
-// TestDeclarations: names are unique, and every metric has one collector but for the shared ones.
+// TestDeclarations: names are unique, and every metric has one collector, except for the shared ones.
 func TestDeclarations(t *testing.T) {
 	names, provider := map[string]bool{}, map[string]string{}
 	for _, c := range collectors.All(collectors.Options{}) {
@@ -116,7 +116,7 @@ func TestDeclarations(t *testing.T) {
 	}
 }
 
-// TestOrder: the two collectors of stacks of waits stand one behind the other, wherever they are listed.
+// TestOrder: the two collectors of wait stacks are next to each other, wherever they are listed.
 func TestOrder(t *testing.T) {
 	for what, list := range map[string][]collect.Collector{
 		"all": collectors.All(collectors.Options{}), "standing": collectors.Standing(true),

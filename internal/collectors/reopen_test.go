@@ -14,8 +14,8 @@ import (
 )
 
 // TestReopened opens, reads and closes all collectors that observe a host all the time, with their real programs in the
-// kernel, as often as an exporter does in two hours, which reopens each every ten minutes: open files and memory are in
-// the end what they were after the third time.
+// kernel. It does so as often as an exporter in two hours, which reopens each every ten minutes. In the end, open files
+// and memory are what they were after the third time.
 func TestReopened(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	const times, settled = 12, 3
@@ -34,7 +34,7 @@ func TestReopened(t *testing.T) {
 				Duration: time.Second,
 			})
 			if err != nil {
-				continue // this machine has no such thing
+				continue // this machine does not have it
 			}
 			a := recording.NewBuilder().Appender()
 			if err := src.Sample(t.Context(), a); err != nil {
@@ -59,7 +59,7 @@ func TestReopened(t *testing.T) {
 	if nowFiles > files {
 		t.Errorf("open files: %d after %d times, %d after %d", files, settled, nowFiles, times)
 	}
-	if nowHeap > heap+1<<20 { // what one of them keeps each time would be more
+	if nowHeap > heap+1<<20 { // anything that one of them keeps each time would be more
 		t.Errorf("heap: %d bytes after %d times, %d after %d", heap, settled, nowHeap, times)
 	}
 }
@@ -73,7 +73,7 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// heapInUse collects twice: what has a finalizer goes the second time.
+// heapInUse collects twice: objects with a finalizer go the second time.
 func heapInUse() uint64 {
 	runtime.GC()
 	runtime.GC()

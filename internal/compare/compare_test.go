@@ -22,7 +22,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// A program is what the recordings of these tests are of.
+// A program is the subject of the recordings of these tests.
 type program struct {
 	seconds   int
 	requests  float64 // per second
@@ -35,10 +35,10 @@ type program struct {
 	engine    string
 	started   time.Time
 	others    float64 // CPUs busy with something else; not recorded if 0
-	latency   float64 // seconds that 98 of 100 requests take, and the rest three times as long; not recorded if 0
+	latency   float64 // seconds that 98 of 100 requests take; the rest take three times as long; not recorded if 0
 	summary   float64 // the same, as a load generator prints it at its end
 	guest     bool    // in a virtual machine
-	failing   float64 // share of the requests that fail, which its clients count where they count times
+	failing   float64 // share of the requests that fail; its clients count them if they count times
 }
 
 func shop(seed uint64) program {
@@ -52,7 +52,7 @@ func shop(seed uint64) program {
 	}
 }
 
-// record plays the program and gives what would have been recorded of it.
+// record plays the program and returns what would have been recorded of it.
 func (p program) record(t *testing.T) *recording.Recording {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(p.seed, 7))
@@ -71,7 +71,7 @@ func (p program) record(t *testing.T) *recording.Recording {
 				`, "cgroup_cpu_periods_total": [["/app-%[1]d", "0", %[2]v]], "cgroup_cpu_throttled_periods_total": [["/app-%[1]d", "0", %.0[3]f]]`,
 				pid, 10*i, throttled)
 		}
-		if p.others > 0 { // two CPUs, whose ticks miss half of what they do
+		if p.others > 0 { // two CPUs, whose ticks miss half of their work
 			idle := float64(i) - (cpu+p.others*float64(i))/2
 			row += fmt.Sprintf(`, "cpu_seconds_total": [["0", "user", %v], ["0", "idle", %v], ["1", "idle", %[2]v]]`,
 				cpu/2, idle)
@@ -117,7 +117,7 @@ func (p program) record(t *testing.T) *recording.Recording {
 // times counts requests by the bound of their time.
 type times map[float64]float64
 
-// add has a second's requests, of which one in fifty takes three times as long, more or less.
+// add has a second's requests. One in fifty takes three times as long, more or less.
 func (c times) add(n, latency float64, rng *rand.Rand) {
 	c[latency] += 0.98 * n
 	c[latency*(2.7+0.3*float64(rng.IntN(3)))] += 0.02 * n
@@ -131,8 +131,8 @@ func (c times) row() string {
 	return strings.Join(list, ", ")
 }
 
-// samples draws a profile at 99 Hz; shares may add up to more than one, when a method is dearer than in the program it
-// is compared with.
+// samples draws a profile at 99 Hz. Shares may add up to more than one, if a method is more expensive than in the
+// program it is compared with.
 func (p program) samples(rng *rand.Rand, cpu float64) string {
 	out := fmt.Sprintf("event: cpu\nengine: %s\ninterval: 10101010\nduration: %ds\nlost: 0\n\n", p.engine, p.seconds)
 	names := slices.Sorted(maps.Keys(p.methods))
@@ -155,7 +155,7 @@ func (p program) samples(rng *rand.Rand, cpu float64) string {
 	return out
 }
 
-// backlog is a check of these tests: TIME_WAIT sockets, and no quota's business.
+// backlog is a check of these tests about TIME_WAIT sockets. It has nothing to do with a quota.
 func backlog() *check.Check {
 	return &check.Check{
 		Name: "time-wait", Stage: check.Connections, Needs: []metric.Metric{metric.TCPTimeWait},
@@ -197,7 +197,7 @@ func number(t *testing.T, d *Data, name string) Number {
 	return Number{}
 }
 
-// TestTheSameProgram: pairs of runs without a difference, twenty of twenty.
+// TestTheSameProgram: pairs of runs show no difference, twenty of twenty.
 func TestTheSameProgram(t *testing.T) {
 	for seed := range uint64(20) {
 		if d := compared(t, shop(2*seed), shop(2*seed+1)); d.Verdict.Result != Same || d.Regressed() {
@@ -265,8 +265,8 @@ func TestFivePercent(t *testing.T) {
 	}
 }
 
-// TestManyCallees: a method whose callees all grew a little, none of them for certain, is named itself; neither they
-// nor its caller are.
+// TestManyCallees: all callees of a method grew a little, none of them for certain. The method itself is named; neither
+// its callees nor its caller are.
 func TestManyCallees(t *testing.T) {
 	t.Parallel()
 	b, a := shop(3), shop(4)
@@ -305,7 +305,7 @@ func TestManyCallees(t *testing.T) {
 	}
 }
 
-// TestMethodThatIsGone must not make all others grow.
+// TestMethodThatIsGone: a method that has gone must not make all others grow.
 func TestMethodThatIsGone(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.seconds, a.seconds = 60, 60
@@ -320,7 +320,7 @@ func TestMethodThatIsGone(t *testing.T) {
 	}
 }
 
-// TestMethodOfAnotherName: work that moved is neither better nor worse, and what the whole certainly does outweighs its
+// TestMethodOfAnotherName: work that moved is neither better nor worse. What the whole certainly does outweighs its
 // parts.
 func TestMethodOfAnotherName(t *testing.T) {
 	b, a := shop(1), shop(2)
@@ -340,14 +340,14 @@ func TestMethodOfAnotherName(t *testing.T) {
 	if d := compared(t, b, a); d.Verdict.Result != Worse || len(d.Methods.Shrunk) != 1 || d.Methods.Uncounted == "" {
 		t.Errorf("dearer: %s, %+v", d.Verdict.Summary, d.Methods)
 	}
-	b.requests, a.requests = 40, 40 // too few segments to stand for requests: the methods are all there is
+	b.requests, a.requests = 40, 40 // too few segments to stand for requests: only the methods are left
 	b.cpu, a.cpu = 12e-3, 12e-3*1.2
 	if d := compared(t, b, a); d.Verdict.Result != Worse || d.Methods.Net < 0.1 || d.Methods.Net > 0.3 {
 		t.Errorf("dearer, without requests: %s, %+v", d.Verdict.Summary, d.Methods)
 	}
 }
 
-// TestLessLoad: what is gone where hardly anything was done is not cured, and what is new there was not hidden.
+// TestLessLoad: a finding that is gone is not fixed if hardly anything was done, and a new one was not hidden.
 func TestLessLoad(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.timeWait, b.latency, a.latency = 500, 0.01, 0.01
@@ -401,7 +401,7 @@ func TestRequestsThatAreKnown(t *testing.T) {
 	}
 }
 
-// TestRecordedLoad: what a load generator counted stands in the recording, and needs no flag.
+// TestRecordedLoad: what a load generator counted is in the recording, and needs no flag.
 func TestRecordedLoad(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.latency, a.latency = 0.01, 0.01
@@ -431,7 +431,7 @@ func TestRecordedLoad(t *testing.T) {
 }
 
 // TestMedianOfFewRequests: clients that wait for each answer ask more often when it comes sooner. Their rate has no
-// direction, and they are too few for a p99; the median tells.
+// direction, and they are too few for a p99, so the median decides.
 func TestMedianOfFewRequests(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.seconds, a.seconds = 6, 6
@@ -449,11 +449,11 @@ func TestMedianOfFewRequests(t *testing.T) {
 	}
 }
 
-// TestLoadsSummary: a load generator's own p99 is shown, and nothing rests on it; its rate counts.
+// TestLoadsSummary: a load generator's own p99 is shown, but nothing rests on it. Its rate counts.
 func TestLoadsSummary(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.summary, a.summary = 0.01, 0.08
-	b.requests, a.requests = 2000, 1000 // with the same segments, which count requests only where nobody does
+	b.requests, a.requests = 2000, 1000 // with the same segments, which count requests only if nobody else does
 	a.cpu *= 2
 	d := compared(t, b, a)
 	if n := number(t, d, "request_p99"); n.Result != Unknown || !strings.Contains(n.Reason, "10 ms") ||
@@ -490,7 +490,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestAtTheThreshold: what one half of a window says and the other does not is no difference between two windows.
+// TestAtTheThreshold: if one half of a window has a finding and the other does not, it is no difference between two
+// windows.
 func TestAtTheThreshold(t *testing.T) {
 	wavering := &check.Check{
 		Name: "wavering", Stage: check.Kernel, Needs: []metric.Metric{metric.TCPOrigDataSent},
@@ -508,8 +509,8 @@ func TestAtTheThreshold(t *testing.T) {
 	}
 }
 
-// halfCheck is a check of these tests that says something of a window which begins or ends with such segments sent, in
-// which the target is pid 4002: those of the second recording.
+// halfCheck is a check of these tests that reports windows which begin or end with such segments sent, and in which the
+// target is pid 4002: those of the second recording.
 func halfCheck(severity check.Severity, says func(p *check.Pass) bool, uses ...metric.Metric) *check.Check {
 	return &check.Check{
 		Name: "half", Stage: check.Kernel, Needs: []metric.Metric{metric.TCPOrigDataSent}, Uses: uses,
@@ -522,8 +523,8 @@ func halfCheck(severity check.Severity, says func(p *check.Pass) bool, uses ...m
 	}
 }
 
-// TestHalves: what came up in the window, and was critical at its end, is past the threshold; a finding that rests on a
-// profile is in neither half, which says nothing against it.
+// TestHalves: a problem that came up in the window, and was critical at its end, is past the threshold. A finding that
+// rests on a profile is in neither half, which is no evidence against it.
 func TestHalves(t *testing.T) {
 	sent := func(p *check.Pass) []recording.Point { return p.Counter(metric.TCPOrigDataSent)[0].Points }
 	late := func(p *check.Pass) bool { return sent(p)[len(sent(p))-1].Value > 15_000 }
@@ -547,7 +548,8 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-// TestMasked: who cures one bottleneck sees the next, which is no regression; one that is worse than what was cured is.
+// TestMasked: after one bottleneck is fixed, the next one shows. It is not a regression, unless it is worse than the
+// one that was fixed.
 func TestMasked(t *testing.T) {
 	next := func(before, after check.Severity) *check.Check {
 		return &check.Check{
@@ -586,8 +588,8 @@ func TestMasked(t *testing.T) {
 // hidden stands for no finding.
 const hidden = check.Severity(-1)
 
-// TestDisturbed: the same work is dearer beside others, which is not the program's doing; clients that do more when
-// more is asked for are none.
+// TestDisturbed: the same work is more expensive beside other programs, which is not the program's doing. Clients that
+// do more when more is asked for are not such others.
 func TestDisturbed(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.others, a.others = 0.2, 0.6
@@ -603,8 +605,8 @@ func TestDisturbed(t *testing.T) {
 	}
 }
 
-// TestGuest: in a virtual machine the same work may take a quarter more CPU time in the next run. What is twice as dear
-// is so there, too, and a method is set against the others.
+// TestGuest: in a virtual machine the same work may take a quarter more CPU time in the next run. Work that is twice as
+// expensive is so there, too, and a method is compared with the others.
 func TestGuest(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -630,7 +632,8 @@ func TestGuest(t *testing.T) {
 	}
 }
 
-// TestMethodsBesideOthers: what misses the cache gets dearer beside a neighbour; only what grows by far more is named.
+// TestMethodsBesideOthers: code that misses the cache gets more expensive beside a neighbour. Only methods that grow by
+// far more are named.
 func TestMethodsBesideOthers(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.seconds, a.seconds = 60, 60
@@ -645,7 +648,7 @@ func TestMethodsBesideOthers(t *testing.T) {
 	}
 }
 
-// TestTakenAway: on a full host a neighbour takes from target and clients alike, and what else ran is no more than
+// TestTakenAway: on a full host a neighbour takes from target and clients alike, and the other load is no more than
 // before.
 func TestTakenAway(t *testing.T) {
 	of := func(before, after float64, r Result) Number {
@@ -679,7 +682,7 @@ func TestTakenAway(t *testing.T) {
 	}
 }
 
-// TestKernelsShare: what the kernel does for a method differs from run to run more than samples do.
+// TestKernelsShare: the kernel's work for a method differs from run to run more than samples do.
 func TestKernelsShare(t *testing.T) {
 	list := func(kernel float64) (b, a *tally) {
 		of := func(n float64) *tally {
@@ -705,8 +708,8 @@ func TestKernelsShare(t *testing.T) {
 	}
 }
 
-// TestInlined: of methods that a JVM compiles into one, the samples are now under the one and now under the other name.
-// None of them is named, nor the rest set against them; one that is compiled by itself is.
+// TestInlined: if a JVM compiles several methods into one, the samples are sometimes under one name and sometimes under
+// the other. None of them is named, and the rest is not compared with them. A method that is compiled by itself is.
 func TestInlined(t *testing.T) {
 	shop := func(seed uint64, order, tax, sign float64) program {
 		p := shop(seed)
@@ -796,8 +799,7 @@ func TestNature(t *testing.T) {
 	}
 }
 
-// TestOneMethodIsNoMeasure: where one method is most of a program and shrinks, the others keep their time for each
-// request.
+// TestOneMethodIsNoMeasure: one method is most of a program and shrinks. The others keep their time per request.
 func TestOneMethodIsNoMeasure(t *testing.T) {
 	b, a := shop(1), shop(2)
 	b.seconds, a.seconds = 6, 6

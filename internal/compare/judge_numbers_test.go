@@ -8,9 +8,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence/keynumber"
 )
 
-// TestNoiseIsNotNews draws pairs of windows from one process, whose neighbouring intervals resemble each other, and
-// which is a few percent slower or faster as a whole in each run. Of those pairs no more than the promised share may
-// show a difference, with room for chance.
+// TestNoiseIsNotNews draws pairs of windows from one process. Neighbouring intervals resemble each other, and each run
+// as a whole is a few percent slower or faster. No more than the promised share of the pairs may show a difference,
+// with room for chance.
 func TestNoiseIsNotNews(t *testing.T) {
 	t.Parallel()
 	const pairs = 4000
@@ -48,7 +48,7 @@ func TestNoiseIsNotNews(t *testing.T) {
 	}
 }
 
-// draw gives a window of a process with a mean of one event a second.
+// draw returns a window of a process with a mean of one event a second.
 func draw(rng *rand.Rand, n int, correlation, scatter, between float64) []keynumber.Interval {
 	level := 1 + between*rng.NormFloat64()
 	state := rng.NormFloat64()
@@ -61,7 +61,7 @@ func draw(rng *rand.Rand, n int, correlation, scatter, between float64) []keynum
 	return out
 }
 
-// TestDifference: what is there is seen, with the right sign, and the bounds hold it.
+// TestDifference: a real difference is seen, with the right sign, and lies within the bounds.
 func TestDifference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	seen := 0
@@ -88,7 +88,7 @@ func scaled(list []keynumber.Interval, by float64) []keynumber.Interval {
 	return list
 }
 
-// TestEveryNumberHasARule: a key number without one would change by any difference.
+// TestEveryNumberHasARule: a key number without a rule would change with any difference.
 func TestEveryNumberHasARule(t *testing.T) {
 	rec := shop(1).record(t)
 	all := rules(false, 1)

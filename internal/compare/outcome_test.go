@@ -11,13 +11,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestCuresAreBetter: a program and its cured form, under clients that wait for each answer (closed) or ask at a rate
-// (open), compared in both directions. What comes with more that is done is no regression.
+// TestCuresAreBetter compares a program and its fixed form in both directions, under clients that wait for each answer
+// (closed) or ask at a rate (open). What comes with more work done is not a regression.
 func TestCuresAreBetter(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
-		before func(p *program) // from shop, the cured one
+		before func(p *program) // from shop, the fixed one
 		after  func(p *program)
 	}{
 		{"closed, 1.1 times, by one method", func(p *program) {
@@ -57,10 +57,10 @@ func TestCuresAreBetter(t *testing.T) {
 
 func keep(*program) {}
 
-// full has more TIME_WAIT sockets than the check of these tests bears: what comes with more that is done.
+// full has more TIME_WAIT sockets than the check of these tests allows: what comes with more work done.
 func full(p *program) { p.timeWait = 500 }
 
-// slower does so many times less, and takes so many times longer beside; clients that wait for each answer get as much
+// slower does so many times less, and takes so many times longer as well. Clients that wait for each answer get as much
 // less done as an answer takes longer.
 func slower(rate, open float64) func(*program) {
 	return func(p *program) { p.requests, p.latency = p.requests/rate, p.latency*rate*open }
@@ -74,7 +74,7 @@ func TestUnequalLoad(t *testing.T) {
 		factor := []float64{1.7, 2, 3, 5, 10}[seed%5]
 		light.latency, heavy.latency = 0.02, 0.02*[]float64{0.9, 1, 2, 5}[seed%4]
 		heavy.requests *= factor
-		heavy.cpu *= []float64{0.6, 1, 1.4}[seed%3] // wakeups are shared, or locks are fought for
+		heavy.cpu *= []float64{0.6, 1, 1.4}[seed%3] // wakeups are shared, or locks are contended
 		heavy.timeWait = 500
 		name := fmt.Sprintf("%v times the load", factor)
 		for _, pair := range [][2]program{{light, heavy}, {heavy, light}} {
@@ -85,7 +85,7 @@ func TestUnequalLoad(t *testing.T) {
 	}
 }
 
-// TestPerhapsMoreLoad: where segments stand for requests, four times as many may be a load that is larger.
+// TestPerhapsMoreLoad: if segments stand for requests, four times as many may be a larger load.
 func TestPerhapsMoreLoad(t *testing.T) {
 	t.Parallel()
 	light, heavy := shop(1), shop(2)
@@ -101,7 +101,7 @@ func TestPerhapsMoreLoad(t *testing.T) {
 	}
 }
 
-// TestFixedCost: what a program does for no request of its own is less of each under four times the load, where the CPU
+// TestFixedCost: work that a program does for no request costs each request less under four times the load, if the CPU
 // time of a request scatters too much to tell.
 func TestFixedCost(t *testing.T) {
 	t.Parallel()
@@ -123,7 +123,7 @@ func TestFixedCost(t *testing.T) {
 	}
 }
 
-// TestBottleneckMoved: it is said, and is no regression.
+// TestBottleneckMoved: a moved bottleneck is reported, and is not a regression.
 func TestBottleneckMoved(t *testing.T) {
 	b, a := shop(1), shop(2)
 	slower(8, 1)(&b)
@@ -135,7 +135,7 @@ func TestBottleneckMoved(t *testing.T) {
 	}
 }
 
-// TestToldP99: what a load generator printed at its end tells a load from a capacity.
+// TestToldP99: the p99 that a load generator printed at its end tells a load from a capacity.
 func TestToldP99(t *testing.T) {
 	for _, tt := range []struct {
 		p99  float64

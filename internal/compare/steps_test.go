@@ -18,8 +18,8 @@ func stepOf(file string) int {
 	return slices.Index(steps, prefix)
 }
 
-// TestStepsAreReadAlone: no file of a step names a function, type or value of a later one, so that it can be read
-// without it.
+// TestStepsAreReadAlone: no file of a step names a function, type or value of a later one. So it can be read without
+// the later ones.
 func TestStepsAreReadAlone(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	if err != nil {
@@ -62,7 +62,7 @@ func TestStepsAreReadAlone(t *testing.T) {
 	}
 }
 
-// namesOf gives what a file declares: names of the package, and methods as ".name".
+// namesOf returns what a file declares: names of the package, and methods as ".name".
 func namesOf(f *ast.File) []string {
 	var out []string
 	for _, d := range f.Decls {
@@ -89,7 +89,7 @@ func namesOf(f *ast.File) []string {
 	return out
 }
 
-// usedOf gives the names that a file has from elsewhere, and what it selects as ".name".
+// usedOf returns the names that a file has from elsewhere, and what it selects as ".name".
 func usedOf(f *ast.File) []*ast.Ident {
 	out := slices.Clone(f.Unresolved)
 	ast.Inspect(f, func(n ast.Node) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// history records a program once a day; change makes of the program of a day what it was then.
+// history records a program once a day. change makes the program of a day what it was then.
 func history(t *testing.T, days int, change func(day int, p *program)) []Source {
 	t.Helper()
 	var out []Source
@@ -79,7 +79,7 @@ func TestTrend(t *testing.T) {
 	}
 }
 
-// TestTrendNamesWhatItCannotOpen: a recording may go between the list and its turn.
+// TestTrendNamesWhatItCannotOpen: a recording may disappear between the listing and its turn.
 func TestTrendNamesWhatItCannotOpen(t *testing.T) {
 	list := history(t, 5, func(int, *program) {})
 	list[0].Open = func() (*recording.Recording, error) { return nil, os.ErrNotExist }
@@ -90,8 +90,8 @@ func TestTrendNamesWhatItCannotOpen(t *testing.T) {
 	}
 }
 
-// TestTrendByOutcome: faster answers that let the same clients ask more are better, and what comes with more that is
-// done is where the bottleneck moved to; more of everything is a load.
+// TestTrendByOutcome: faster answers that let the same clients ask more are better. What comes with more work done is
+// where the bottleneck moved to. More of everything is a load.
 func TestTrendByOutcome(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -115,7 +115,7 @@ func TestTrendByOutcome(t *testing.T) {
 	}
 }
 
-// TestOneRunIsNotLasting: one bad night is no step.
+// TestOneRunIsNotLasting: one bad night is not a step.
 func TestOneRunIsNotLasting(t *testing.T) {
 	tr := MakeTrend(history(t, 9, func(day int, p *program) {
 		if day == 4 {
@@ -141,7 +141,7 @@ func TestFixed(t *testing.T) {
 	}
 }
 
-// TestHiddenStep: what no number shows, all profiles together do.
+// TestHiddenStep: all profiles together show what no number shows.
 func TestHiddenStep(t *testing.T) {
 	tr := MakeTrend(history(t, 12, func(day int, p *program) {
 		if day >= 7 {
@@ -155,8 +155,8 @@ func TestHiddenStep(t *testing.T) {
 	}
 }
 
-// TestRequestsOf: of two recordings with 100 and 300 requests the second's scatter counts nine times as much, and one
-// whose requests are not known leaves the sum unknown.
+// TestRequestsOf: if two recordings have 100 and 300 requests, the second's scatter counts nine times as much. A
+// recording with unknown requests leaves the sum unknown.
 func TestRequestsOf(t *testing.T) {
 	known := []point{{work: requests{100, 0.04}}, {work: requests{300, 0.04}}}
 	if got, want := requestsOf(known), (requests{400, 0.025}); math.Abs(got.variance-want.variance) > 1e-12 ||

@@ -58,7 +58,7 @@ func twoCPUs(idle, softirq float64) string {
 	return `"cpu_seconds_total":[` + strings.Join(rows, ",") + `]`
 }
 
-// rounded leaves out of consumers what arithmetic leaves.
+// rounded removes rounding noise from consumers.
 func rounded() cmp.Option { return cmpopts.EquateApprox(0, 1e-9) }
 
 func addsUp(t *testing.T, c *Consumption) {
@@ -103,7 +103,7 @@ func TestConsumers(t *testing.T) {
 	addsUp(t, c)
 }
 
-// storm is a shell that starts one process after the other: 12 s of CPU time that nobody reads.
+// storm is a shell that starts one process after another: 12 s of CPU time that nobody reads.
 func storm(t *testing.T) *recording.Recording {
 	t.Helper()
 	return consumed(t, wholeHost,
@@ -115,7 +115,7 @@ func storm(t *testing.T) *recording.Recording {
 			`"process_info":[["7","sh","1","","","",1]]`)
 }
 
-// TestShortLived: their parent tells how much it was, and samples which programs.
+// TestShortLived: their parent shows how much CPU time it was, and samples show which programs.
 func TestShortLived(t *testing.T) {
 	for name, tc := range map[string]struct {
 		samples map[stacks.Thread]float64
@@ -173,7 +173,7 @@ func TestShortLived(t *testing.T) {
 	}
 }
 
-// TestOthersOfTarget: beside a target are the host's other processes, and what nobody accounts for.
+// TestOthersOfTarget: beside a target are the host's other processes, and the time that nobody accounts for.
 func TestOthersOfTarget(t *testing.T) {
 	c, ok := Consumers(consumed(t, `{"kind":"process","pid":7,"name":"app"}`,
 		twoCPUs(0, 0)+`,"process_cpu_seconds_total":[["7","app","user","target",5],["8","other","user","host",1]]`,
@@ -184,7 +184,7 @@ func TestOthersOfTarget(t *testing.T) {
 	addsUp(t, c)
 }
 
-// TestCountsApart: it is said where processes tell of more than the CPUs were busy with.
+// TestCountsApart: if processes report more time than the CPUs were busy, the result says so.
 func TestCountsApart(t *testing.T) {
 	c, ok := Consumers(consumed(t, wholeHost,
 		twoCPUs(0, 0)+`,"process_cpu_seconds_total":[["7","app","user","host",5]]`,

@@ -11,7 +11,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// TestLoadOfNaps: ticks see 0.1 s of work in a window of 2 s, of which the CPU idled for 1.2 s.
+// TestLoadOfNaps: ticks see 0.1 s of work in a window of 2 s, but the CPU idled for only 1.2 s of it.
 func TestLoadOfNaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := recording.NewBuilder()

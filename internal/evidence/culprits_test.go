@@ -7,7 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// TestInsideAPackage: the application's line is to blame, and the package's function in which it happens is named.
+// TestInsideAPackage: the application's line is to blame. The package's function in which it happens is named.
 func TestInsideAPackage(t *testing.T) {
 	prof := &stacks.Profile{Event: stacks.Script, Frames: []stacks.Frame{
 		{Name: "JS:RegExp node:v8", Kind: stacks.Compiled},

@@ -21,7 +21,7 @@ func TestBindPoolsOfForeign(t *testing.T) {
 	}
 }
 
-// passOver gives what a check sees of a recording with two samples.
+// passOver returns what a check sees of a recording with two samples.
 func passOver(t *testing.T, sample func(a *recording.Appender, n float64)) *check.Pass {
 	t.Helper()
 	b := recording.NewBuilder()

@@ -10,8 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// closed is a program that four clients wait for all the time: 100 requests a second, 40 ms each, and 2 ms of the
-// host's two CPUs.
+// closed is a program that four clients keep busy: 100 requests a second, 40 ms each, and 2 ms of the host's two CPUs.
 func closed() *served {
 	exact := func(n float64) keynumber.Estimate { return keynumber.Estimate{Mean: n, Low: n, High: n, DF: 20} }
 	return &served{
@@ -23,7 +22,7 @@ func closed() *served {
 	}
 }
 
-// TestMore: four requests in progress are answered in what is left of their time, up to what the CPUs can do.
+// TestMore: four requests in progress are answered in what is left of their time, up to the capacity of the CPUs.
 func TestMore(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -52,7 +51,7 @@ func TestMore(t *testing.T) {
 	}
 }
 
-// TestNoPromise: nothing is promised where it is not known who waits, or the gain is within the error.
+// TestNoPromise: nothing is promised if the waiters are not known, or the gain is within the error.
 func TestNoPromise(t *testing.T) {
 	s := closed()
 	if got := s.promise(check.RequestTime, s.time, 0.1, [3]float64{0.9, 0.95, 1}, lawLittle); got != nil {
@@ -71,14 +70,14 @@ func TestNoPromise(t *testing.T) {
 	}
 }
 
-// TestAtLeast: what a wait takes along bounds throughput from below alone, and the time of a request from above.
+// TestAtLeast: the removed wait bounds throughput only from below, and the time of a request only from above.
 func TestAtLeast(t *testing.T) {
 	s, wait := closed(), Part{Share: 0.75, Low: 0.75, High: 0.75}
 	got := s.more(wait, 0, lawLittle)
 	if len(got) != 1 || !math.IsInf(got[0].To[1], 1) || got[0].Expect != 400 {
 		t.Errorf("%+v", got)
 	}
-	// each of the four is 40 ms in progress, of which three times 2 ms on two CPUs is for the others
+	// each of the four is 40 ms in progress; three times 2 ms of that, on two CPUs, is for the others
 	d := s.shorter(wait)
 	if d[0] != 0 || d[1] != 0.25 || math.Abs(d[2]-0.25-0.003/0.04) > 1e-9 {
 		t.Errorf("%v of a request's time is left", d)
@@ -88,8 +87,7 @@ func TestAtLeast(t *testing.T) {
 	}
 }
 
-// TestJob: what threads with work do is what is in progress of a program that listens for nobody; pools that idle are
-// none of it.
+// TestJob: if a program listens for nobody, threads with work count as its requests in progress. Idle pools do not.
 func TestJob(t *testing.T) {
 	nobody := recording.NewBuilder().Done(recording.Meta{})
 	l := &ledger.Ledger{Window: 10, Passes: 100, Pools: []*ledger.Pool{

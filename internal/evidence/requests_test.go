@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestUnderWay: the times of exchanges tell how many requests are under way, and looks what never had an answer.
+// TestUnderWay: the times of exchanges tell how many requests are in progress. Looks show requests that never had an
+// answer.
 func TestUnderWay(t *testing.T) {
 	for _, tt := range []struct {
 		name         string

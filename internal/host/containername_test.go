@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that mounts what looks like Docker's files chooses what lies under the name of a container's config.
+// A process that mounts something that looks like Docker's files chooses the content of a container's config file.
 func TestDockerNameLeadsNowhereElse(t *testing.T) {
 	const secret = "root:$6$hunter2"
 	for name, place := range map[string]func(config, other string) error{

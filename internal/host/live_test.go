@@ -23,7 +23,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// TestMain lets the test binary be its own target: with this variable set it starts a child and waits.
+// TestMain lets the test binary be its own target. With this variable set it starts a child and waits.
 func TestMain(m *testing.M) {
 	if name := os.Getenv("HOST_TEST_COMM"); name != "" {
 		os.Exit(beTarget(name))

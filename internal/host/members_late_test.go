@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestLateMembers: a listing serves again while it is young, if it is dear or nothing was born since.
+// TestLateMembers: a listing is reused while it is young, if it is expensive or nothing was born since.
 func TestLateMembers(t *testing.T) {
 	h := Local()
 	st, _, err := h.ReadStat(os.Getpid(), 0, nil)
@@ -61,7 +61,7 @@ func TestLateMembers(t *testing.T) {
 	}
 }
 
-// TestLastBorn: a child is the last one born, and nothing is known of a procfs that is not this one.
+// TestLastBorn: a child is the last one born. A procfs that is not this one tells nothing.
 func TestLastBorn(t *testing.T) {
 	h := Local()
 	before := h.LastBorn()

@@ -432,7 +432,7 @@ func FuzzParseMountInfo(f *testing.F) {
 	})
 }
 
-// TestGroupOf: of a host with trees of both versions, the one in which the process has a group of its own.
+// TestGroupOf: on a host with trees of both versions, it is the tree in which the process has a group of its own.
 func TestGroupOf(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "",

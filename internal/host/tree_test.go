@@ -44,7 +44,7 @@ func plant(t testing.TB, files []txtar.File) *Host {
 	return &Host{Proc: root + "/proc", Sys: root + "/sys", Etc: root + "/etc"}
 }
 
-// TestTrees resolves what the file "select" of each archive names, one selector a line, on the archive's tree.
+// TestTrees resolves the selectors in the file "select" of each archive, one a line, on the archive's tree.
 func TestTrees(t *testing.T) {
 	archives, err := filepath.Glob("../../testdata/trees/host/*.txtar")
 	if err != nil || len(archives) == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// Attack 2: what listens at a JVM's socket need not be a JVM. Each ends in time, with a reason.
+// Attack 2: a listener at a JVM's socket need not be a JVM. Each ends in time, with a reason.
 func TestFakeListeners(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	const patience = time.Second
@@ -59,9 +59,9 @@ func pour(c net.Conn, text string) {
 	}
 }
 
-func pourOnce(c net.Conn, text string) { _, _ = c.Write([]byte(text)) } // who does not read it has his reason
+func pourOnce(c net.Conn, text string) { _, _ = c.Write([]byte(text)) } // a peer may have a reason not to read it
 
-// fakeListener gives a process whose attach socket is answered by the test.
+// fakeListener returns a process whose attach socket the test answers.
 func fakeListener(t *testing.T, answer func(net.Conn), owner int) *VM {
 	t.Helper()
 	root := t.TempDir()
@@ -86,7 +86,7 @@ func fakeListener(t *testing.T, answer func(net.Conn), owner int) *VM {
 			return // nobody came
 		}
 		defer c.Close()
-		// A request is some bytes, of which one read takes all.
+		// A request is some bytes. One read takes all of them.
 		if _, err := c.Read(make([]byte, maxArgument)); err == nil {
 			answer(c)
 		}

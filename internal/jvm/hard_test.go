@@ -31,7 +31,7 @@ const (
 	newProc  = " && mount -t proc none /proc"
 )
 
-// Whoever and wherever the target is, root outside of it can do all there is.
+// Root outside of the target can do everything, whatever the target's user and place.
 func TestPlaces(t *testing.T) {
 	const containers = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
 	for _, test := range []struct {
@@ -107,7 +107,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// Where no file can be, that is the reason.
+// If no file can be placed, that is the reason.
 func TestNoPlace(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	tg := setup{uid: nobody, spaces: syscall.CLONE_NEWNS, mounts: freshTmp +
@@ -121,7 +121,7 @@ func TestNoPlace(t *testing.T) {
 	tg.unharmed(t)
 }
 
-// What the JVM was told at its start, wherever that was written.
+// The JVM's options at its start, wherever they were written.
 func TestOptionsOfRealJVM(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "args")
@@ -167,7 +167,7 @@ func TestAgentLoadingDisabled(t *testing.T) {
 			if _, err := vm.PerfMap(within(t, 10*time.Second), true); causeOf(err) != LoadDisabled {
 				t.Errorf("loaded: %v", err)
 			}
-			// Where the option was not seen, the JVM says so.
+			// If the option was not seen, the JVM says so.
 			vm.Options = Options{}
 			if _, err := vm.PerfMap(within(t, 10*time.Second), true); causeOf(err) != LoadDisabled {
 				t.Errorf("loaded: %v", err)
@@ -194,7 +194,7 @@ func TestReducedSignals(t *testing.T) {
 	if causeOf(err) != NoSignal || !strings.Contains(err.Error(), "-Xrs") {
 		t.Errorf("without its socket: %v", err)
 	}
-	// The same where the option is not seen.
+	// The same if the option is not seen.
 	vm.Options = Options{}
 	if _, err := vm.Jcmd(within(t, 10*time.Second), "VM.version"); causeOf(err) != Starting &&
 		causeOf(err) != NoSignal {
@@ -203,7 +203,7 @@ func TestReducedSignals(t *testing.T) {
 	tg.unharmed(t)
 }
 
-// A socket that a clean-up of /tmp took away is opened again (AttachListener::check_socket_file), and one that a dead
+// A socket that a clean-up of /tmp removed is opened again (AttachListener::check_socket_file). A socket that a dead
 // process left does not mislead.
 func TestSocketGone(t *testing.T) {
 	tg := setup{}.start(t)
@@ -228,7 +228,7 @@ func TestSocketGone(t *testing.T) {
 	tg.unharmed(t)
 }
 
-// A JVM is asked from its first moment on. It may be too young; it must live.
+// A JVM is asked from its first moment. It may be too young, but it must survive.
 func TestStarting(t *testing.T) {
 	answered, young := 0, 0
 	for range 5 {
@@ -331,7 +331,7 @@ func TestTraced(t *testing.T) {
 	tg.unharmed(t)
 }
 
-// A JVM that waits for its Java debugger before it runs the program answers all the same.
+// A JVM that waits for its Java debugger before it runs the program still answers.
 func TestSuspended(t *testing.T) {
 	tg := setup{
 		young: true,
@@ -417,7 +417,7 @@ func TestFrozen(t *testing.T) {
 	tg.unharmed(t)
 }
 
-// A foreign profiler shows in what is mapped.
+// A foreign profiler is visible in what is mapped.
 func TestForeignProfiler(t *testing.T) {
 	dir := t.TempDir()
 	library := filepath.Join(dir, "libasyncProfiler.so")
@@ -441,7 +441,7 @@ func TestForeignProfiler(t *testing.T) {
 	tg.unharmed(t)
 }
 
-// Many at once get their answers, though the listener's queue takes five and has yet to be opened.
+// Many requests at once get their answers, though the listener's queue takes five and is not open yet.
 func TestManyAtOnce(t *testing.T) {
 	tg := setup{uid: nobodyIfRoot()}.start(t)
 	vm := tg.inspect(t)
@@ -517,7 +517,7 @@ func foreignThreads(t *testing.T) (found []string) {
 	return found
 }
 
-// asNobody runs one child of this test binary without rights, and gives what it says.
+// asNobody runs one child of this test binary without rights, and returns what it says.
 func asNobody(t *testing.T, what string, args ...string) string {
 	t.Helper()
 	testenv.Need(t, testenv.Unprivileged)
@@ -538,7 +538,7 @@ func asNobody(t *testing.T, what string, args ...string) string {
 	cmd.Env = append(os.Environ(), childVar+"="+what)
 	cmd.Dir = dir
 	testenv.Drop(cmd)
-	var complaints strings.Builder // on which a binary built for coverage writes that it cannot write it
+	var complaints strings.Builder // a binary built for coverage writes on it that it cannot write
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
 	if err != nil {

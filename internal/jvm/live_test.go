@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// spinDir is what spin made, for TestMain to remove.
+// spinDir is the directory that spin made, for TestMain to remove.
 var spinDir string
 
 // target is a JVM under test.
@@ -189,7 +189,7 @@ func (tg *target) inspect(t *testing.T) *VM {
 	return vm
 }
 
-// unharmed tells that the JVM lives, printed nothing but its own line, and has no file of ours.
+// unharmed tells that the JVM is alive, printed nothing but its own line, and has no file of ours.
 func (tg *target) unharmed(t *testing.T) {
 	t.Helper()
 	if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tg.pid)); err != nil ||
@@ -247,7 +247,7 @@ func jdk(t *testing.T, release string) string {
 	return home
 }
 
-// Every release answers, is told its version right, names its code, and prints nothing on its standard output.
+// Every release answers, has its version recognised, names its code, and prints nothing on its standard output.
 func TestReleases(t *testing.T) {
 	for _, release := range releases {
 		t.Run(release, func(t *testing.T) {
@@ -279,13 +279,13 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// maps has the JVM's map made in both ways, twice.
+// maps makes the JVM's map in both ways, twice.
 func (tg *target) maps(t *testing.T) {
 	t.Helper()
 	for _, inlined := range []bool{false, true, false, true} {
 		vm := tg.inspect(t)
 		var names []string
-		// The compiler may not have come to it yet.
+		// The compiler may not have reached it yet.
 		for range 100 {
 			m, err := vm.PerfMap(within(t, 10*time.Second), inlined)
 			if err != nil {
@@ -320,7 +320,7 @@ func (tg *target) maps(t *testing.T) {
 	}
 }
 
-// The failed loads: what is not there, and what is no library.
+// The failed loads: a file that does not exist, and one that is not a library.
 func TestLoadFails(t *testing.T) {
 	for _, release := range releases {
 		t.Run(release, func(t *testing.T) {

@@ -78,7 +78,7 @@ func TestParseStartTime(t *testing.T) {
 	}
 }
 
-// The mappings of three virtual machines, each cut to what tells them apart.
+// The mappings of three virtual machines, each cut to what distinguishes them.
 func TestRecognise(t *testing.T) {
 	const line = "7f0000000000-7f0000001000 r-xp 00000000 fe:00 1234                       "
 	for _, test := range []struct {
@@ -129,7 +129,7 @@ func TestRecognise(t *testing.T) {
 	}
 }
 
-// native-image itself is 300 MB; what it leaves in a program, any compiler can be made to leave there.
+// native-image itself is 300 MB. Any compiler can be made to leave in a program what it leaves there.
 func TestNativeImage(t *testing.T) {
 	testenv.Need(t, testenv.Tool("gcc"))
 	dir := t.TempDir()
@@ -228,8 +228,8 @@ func TestExpandArguments(t *testing.T) {
 		{"-jar -Xrs a.jar -Xint", []string{"-jar", "-Xrs"}, true, ""},
 		{"-Xint -m mod/Main -Xrs", []string{"-Xint"}, true, ""},
 		{"-Xint --module mod/Main -Xrs", []string{"-Xint"}, true, ""},
-		// The file ends with an option whose value follows on the command line. It does not name others, so @b would
-		// be the main class.
+		// The file ends with an option whose value follows on the command line. It does not name other files, so @b
+		// would be the main class.
 		{"@a @x", []string{"-Xrs"}, true, ""},
 		{"@whole -Xrs", []string{"-Xint"}, true, ""},
 		{"--disable-@files @a", []string{}, true, ""},
@@ -416,7 +416,7 @@ func FuzzParseReply(f *testing.F) {
 	})
 }
 
-// What a JVM answers does not steer the terminal on which it is shown.
+// A JVM's answer does not steer the terminal on which it is shown.
 func TestBriefShowsNoControl(t *testing.T) {
 	const text = "no\x1b[2J such\n\x07file\u202e \xff"
 	if got, want := brief(text), "no?[2J such ?file? \ufffd"; got != want {

@@ -35,5 +35,5 @@ func TestCountersFault(t *testing.T) {
 	}
 }
 
-// beyond fails as a parser does that believes a length.
+// beyond fails like a parser that trusts a length.
 func beyond(b []byte) error { return fmt.Errorf("byte %d", b[len(b):][0]) }

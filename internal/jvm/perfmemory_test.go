@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// stranger has no entry in /etc/passwd, as the user of many an image: HotSpot then makes no file of its counters.
+// stranger has no entry in /etc/passwd, like the user of many an image. HotSpot then makes no file of its counters.
 const stranger = 54321
 
 // Wherever the counters are, they are read, in every release.
@@ -68,7 +68,7 @@ func checkCounters(t *testing.T, name string, tg *target) {
 	tg.unharmed(t)
 }
 
-// What keeps perfdoctor from the counters is said, and why they are in no file.
+// If perfdoctor cannot read the counters, the reason is reported, and why they are in no file.
 func TestCountersRefused(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	vm := setup{flags: []string{"-XX:-UsePerfData"}}.start(t).inspect(t)

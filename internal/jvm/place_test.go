@@ -18,7 +18,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// What a killed run left goes; what lives, belongs to others or is not what it seems, stays.
+// What a killed run left goes. What lives, belongs to others or is not what it seems stays.
 func TestCleanLeftovers(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	tg := setup{uid: nobody}.start(t)
@@ -70,7 +70,7 @@ func TestCleanLeftovers(t *testing.T) {
 			t.Errorf("what is not a leftover was removed: %v", err)
 		}
 	}
-	// Theirs: the trigger of another tool, and a map that the user had written.
+	// Not ours: the trigger of another tool, and a map that the user had written.
 	trigger, userMap := filepath.Join(tg.cwd, ".attach_pid"+nspid), "/tmp/perf-"+nspid+".map"
 	defer os.Remove(userMap)
 	for _, path := range []string{trigger, userMap} {
@@ -91,7 +91,7 @@ func TestCleanLeftovers(t *testing.T) {
 	}
 }
 
-// What a living perfdoctor holds is not a leftover, also when it is in another process.
+// What a living perfdoctor holds is not a leftover, even if it is in another process.
 func TestCleanLeavesTheLiving(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	tg := setup{uid: nobody}.start(t)
@@ -124,7 +124,7 @@ func TestCleanLeavesTheLiving(t *testing.T) {
 	tg.unharmed(t)
 }
 
-// inChroot is a process that has another root and does nothing.
+// inChroot is a process with another root that does nothing.
 func inChroot(dir string) int {
 	if err := errors.Join(unix.Chroot(dir), unix.Chdir("/")); err != nil {
 		fmt.Println(err)
@@ -135,7 +135,7 @@ func inChroot(dir string) int {
 	return 0
 }
 
-// hostile gives a process whose root is dir.
+// hostile returns a process whose root is dir.
 func hostile(t *testing.T, dir string) *VM {
 	t.Helper()
 	testenv.Need(t, testenv.Root)

@@ -12,7 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// Attack 2: a library is placed only where no other user can rename one of his own over it.
+// Attack 2: a library is placed only where no other user can rename a file over it.
 func TestPlaceOnlyWhereNobodyCanSwap(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	const stranger = 12345
@@ -79,7 +79,7 @@ func TestPlaceOnlyWhereNobodyCanSwap(t *testing.T) {
 	}
 }
 
-// The library that is mapped is told from the one that was written.
+// The mapped library is told apart from the one that was written.
 func TestVerifyLoaded(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	for _, swap := range []bool{false, true} {

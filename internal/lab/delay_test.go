@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestDelayLine: each direction takes its delay, so an answer comes after two of them; and the line carries many
-// packets at once.
+// TestDelayLine: each direction has its delay, so an answer comes after two of them. The line carries many packets at
+// once.
 func TestDelayLine(t *testing.T) {
 	const delay = 20 * time.Millisecond
 	l := forTest(t)
@@ -21,7 +21,7 @@ func TestDelayLine(t *testing.T) {
 	if got.Units != 40 || len(got.Errors) != 0 {
 		t.Errorf("got %+v, want 40 requests and no error", got)
 	}
-	// Each worker's first request has the handshake, too. The upper bound is what a busy machine may add.
+	// Each worker's first request includes the handshake. The upper bound is what a busy machine may add.
 	if p50 := got.Latency.P50; p50 < 2*delay || p50 > 4*delay {
 		t.Errorf("half of the requests took %v, want about %v", p50, 2*delay)
 	}

@@ -79,7 +79,7 @@ func ports200(t *testing.T, h *Host) {
 	t.Helper()
 	must(t, h.Sysctl("net.ipv4.ip_local_port_range", "40000 40199"))
 	must(t, h.Sysctl("net.ipv4.tcp_tw_reuse", "0"))
-	// When the machine stalls for an RTO, the server's second FIN ends in a RST, which would free a port in TIME_WAIT.
+	// If the machine stalls for an RTO, the server's second FIN ends in a RST, which would free a port in TIME_WAIT.
 	must(t, h.Sysctl("net.ipv4.tcp_rfc1337", "1"))
 }
 
@@ -98,7 +98,7 @@ func TestExhaustionClientClosesFirst(t *testing.T) {
 	if diff := cmp.Diff(map[string]uint64{"EADDRNOTAVAIL": 50}, got.Errors); diff != "" {
 		t.Errorf("errors (-want +got):\n%s", diff)
 	}
-	// The last ones get there when the server has closed its end too.
+	// The last ones get there after the server has closed its end, too.
 	n := timeWaits(t, client)
 	for deadline := time.Now().Add(5 * time.Second); n < 200 && time.Now().Before(deadline); n = timeWaits(t, client) {
 		time.Sleep(10 * time.Millisecond)
@@ -122,7 +122,7 @@ func TestServerClosesFirst(t *testing.T) {
 	if n := timeWaits(t, client); n != 0 {
 		t.Errorf("client has %d TIME_WAIT, want 0", n)
 	}
-	// The client takes a port again that is in TIME_WAIT at the server, so that these are fewer than the connections.
+	// The client reuses a port that is in TIME_WAIT at the server, so these are fewer than the connections.
 	if n := timeWaits(t, server); n < 20 || n > 150 {
 		t.Errorf("server has %d TIME_WAIT, want about 100, the even ports", n)
 	}
@@ -200,8 +200,8 @@ func TestDropSYN(t *testing.T) {
 	}
 }
 
-// TestDropOneSYNIn loses the first SYN of three: the first connection waits for its repeat, which comes after 1 s
-// (TCP_TIMEOUT_INIT, include/net/tcp.h), and the second does not.
+// TestDropOneSYNIn loses the first SYN of three. The first connection waits for its retransmission, which comes after 1
+// s (TCP_TIMEOUT_INIT, include/net/tcp.h), and the second does not.
 func TestDropOneSYNIn(t *testing.T) {
 	_, client, server := pair(t)
 	_, err := server.Listen(serverAddr, ServeOptions{})
@@ -376,8 +376,8 @@ func TestQuotaThrottles(t *testing.T) {
 	_, err = child.Wait()
 	must(t, err)
 	used := child.cmd.ProcessState.UserTime() + child.cmd.ProcessState.SystemTime()
-	// Its start is under the quota, too, and on an emulated CPU takes seconds by that. Without the quota it is 100 to
-	// 200 %.
+	// Its start is under the quota, too, and on an emulated CPU takes seconds for that reason. Without the quota it is
+	// 100 to 200 %.
 	if lived := time.Since(begun); used > lived*2/5 {
 		t.Errorf("the child used %v in %v with a quota of 20 %%", used, lived)
 	}
@@ -613,8 +613,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 }
 
-// groupMembers lists the processes of a process group, without zombies that init has yet to reap. In
-// /proc/<pid>/stat "(comm) state ppid pgrp" follow the pid.
+// groupMembers lists the processes of a process group, without zombies that init has yet to reap. In /proc/<pid>/stat
+// "(comm) state ppid pgrp" follow the pid.
 func groupMembers(t *testing.T, pgrp int) []string {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -839,7 +839,7 @@ func TestProcessHeedsInterrupt(t *testing.T) {
 	}
 }
 
-// TestAffinity: a process and a child see their CPUs from the start; what is started later from the same thread sees
+// TestAffinity: a process and a child see their CPUs from the start. A process started later from the same thread sees
 // all.
 func TestAffinity(t *testing.T) {
 	l := forTest(t)

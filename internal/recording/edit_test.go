@@ -10,8 +10,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// editable has a counter of whole numbers with a reset, one of seconds, one that stands still, one that was read once,
-// and a gauge.
+// editable has a counter of whole numbers with a reset, one of seconds, one that does not change, one that was read
+// once, and a gauge.
 func editable(t *testing.T) *Recording {
 	t.Helper()
 	at := time.Unix(1_790_000_000, 0)
@@ -75,7 +75,7 @@ func TestEdit(t *testing.T) {
 			if d := cmp.Diff(tt.want, values(rec.matching(tt.of, nil))); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
-			for _, m := range metric.All() { // nothing else, and the recording itself stays as it was
+			for _, m := range metric.All() { // nothing else, and the recording itself is unchanged
 				untouched := values(editable(t).matching(m, nil))
 				if d := cmp.Diff(untouched, values(before.matching(m, nil))); d != "" {
 					t.Errorf("the recording itself changed: %s", d)

@@ -69,7 +69,7 @@ func sample(t testing.TB) *Recording {
 	})
 }
 
-// text is what a report is made from: equal texts give equal reports.
+// text is the input of a report: equal texts give equal reports.
 func text(t testing.TB, r *Recording) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -79,7 +79,7 @@ func text(t testing.TB, r *Recording) string {
 	return b.String()
 }
 
-// awkwardProfile is one in no canonical order, with names that are hard to store.
+// awkwardProfile is not in canonical order and has names that are hard to store.
 func awkwardProfile() *stacks.Profile {
 	return &stacks.Profile{
 		Event: stacks.CPU, Engine: "async-profiler", Interval: 10_000_000, Duration: 10 * time.Second, Lost: 3,
@@ -102,7 +102,8 @@ func awkwardProfile() *stacks.Profile {
 	}
 }
 
-// sameAs compares all but the index and the marks, which only building uses and a file keeps as "recorded".
+// sameAs compares everything except the index and the marks. Only building uses those, and a file keeps them as
+// "recorded".
 func sameAs(t *testing.T, want, got *Recording) {
 	t.Helper()
 	if diff := cmp.Diff(want.Meta, got.Meta); diff != "" {
@@ -210,7 +211,7 @@ func TestRecordedAndWhy(t *testing.T) {
 	}
 }
 
-// TestNamesOfNumbers: a series gives by name what package series computes.
+// TestNamesOfNumbers: a series returns by name what package series computes.
 func TestNamesOfNumbers(t *testing.T) {
 	points := []Point{{At: 0, Value: 3}, {At: time.Second, Value: 1}, {At: 2 * time.Second, Value: 2}}
 	c := CounterSeries{&Series{Metric: metric.Forks, Points: points}}
@@ -474,8 +475,8 @@ func TestDirectoryEscapeAndSpecialFiles(t *testing.T) {
 	}
 }
 
-// fullVar makes the test binary save a recording under a limit of file size, which stands for a full disk: EFBIG
-// instead of ENOSPC.
+// fullVar makes the test binary save a recording under a file size limit, which stands for a full disk: EFBIG instead
+// of ENOSPC.
 const fullVar = "PERFDOCTOR_TEST_SAVE"
 
 func TestMain(m *testing.M) {

@@ -9,7 +9,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// TestGaps: what is lost is told from the times at which a collector read, whatever its pace.
+// TestGaps: the times at which a collector read show what is lost, whatever its pace.
 func TestGaps(t *testing.T) {
 	ms := func(list ...int) []int { return list }
 	for _, c := range []struct {
@@ -62,7 +62,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// TestLost: a metric is lost that its collector, which worked, has nothing of, and has not said why.
+// TestLost: a metric is lost if its collector worked, has nothing of it, and has not said why.
 func TestLost(t *testing.T) {
 	r := &Recording{
 		Meta: Meta{

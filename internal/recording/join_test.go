@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// samplesOf gives samples.jsonl.
+// samplesOf returns samples.jsonl.
 func samplesOf(t *testing.T, r *Recording) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -24,7 +24,7 @@ func samplesOf(t *testing.T, r *Recording) string {
 	return b.String()
 }
 
-// TestJoinOfCuts: the parts of a recording, joined again, are the recording, but for what [Recording.Between] cannot
+// TestJoinOfCuts: the parts of a recording, joined again, are the recording, except for what [Recording.Between] cannot
 // divide.
 func TestJoinOfCuts(t *testing.T) {
 	files, err := filepath.Glob("../checks/*/testdata/*/firing*.txtar")
@@ -72,7 +72,7 @@ func divisible(r *Recording) *Recording {
 	return out
 }
 
-// window builds a recording of ten seconds with a sample a second by what fill appends.
+// window builds a recording of ten seconds with a sample a second, using fill to append.
 func window(t *testing.T, meta Meta, fill func(second int, a *Appender)) *Recording {
 	t.Helper()
 	b := NewBuilder()
@@ -135,7 +135,7 @@ func TestJoin(t *testing.T) {
 		}
 	})
 	got := Join(Part{0, first}, Part{10*time.Second + 200*time.Millisecond, second})
-	// The first reading of a window is the last one of the window before, by a clock that was read to the millisecond.
+	// The first reading of a window is the last one of the window before, by a clock read to the millisecond.
 	shared := Join(Part{0, first}, Part{10*time.Second + 900*time.Microsecond, second})
 	if n := len(shared.Counter(metric.HostOOMKills)[0].Points); n != 11 {
 		t.Errorf("%d readings, want one at the joint and ten more", n)
@@ -175,7 +175,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinIsStored: the file of a joined recording gives it back, and its parts have what was summed over a window.
+// TestJoinIsStored: the file of a joined recording reads back the same, and its parts have what was summed over a
+// window.
 func TestJoinIsStored(t *testing.T) {
 	one := func(ran float64) *Recording {
 		return window(t, Meta{}, func(i int, a *Appender) {
@@ -215,7 +216,7 @@ func TestJoinIsStored(t *testing.T) {
 	}
 }
 
-// TestWithProfiles: what a profiler took in the middle of a recording is there at the incident, and is not taken twice.
+// TestWithProfiles: a profile taken in the middle of a recording is there at the incident, and is not taken twice.
 func TestWithProfiles(t *testing.T) {
 	rec := window(t, Meta{Collectors: []CollectorStatus{{Name: "c"}}},
 		func(i int, a *Appender) { a.Counter(metric.ContextSwitches, float64(i)) })
@@ -239,7 +240,7 @@ func TestWithProfiles(t *testing.T) {
 	}
 }
 
-// TestWithMeta: the words about a recording change in the copy alone, and are those that a file would give back.
+// TestWithMeta: the words about a recording change only in the copy, and are those that a file would read back.
 func TestWithMeta(t *testing.T) {
 	rec := window(t, Meta{Collectors: []CollectorStatus{{Name: "a"}}}, func(i int, a *Appender) {
 		a.Counter(metric.ContextSwitches, float64(i))

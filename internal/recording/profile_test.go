@@ -102,8 +102,8 @@ func TestSecondProfileAndLargeFileAreLost(t *testing.T) {
 	}
 }
 
-// TestRawFileWithASecret: a raw file has the names of threads as they are, so that one which would be redacted keeps
-// the file out.
+// TestRawFileWithASecret: a raw file has the names of threads unchanged, so a name that would be redacted keeps the
+// file out.
 func TestRawFileWithASecret(t *testing.T) {
 	for name, kept := range map[string]bool{"worker-1": true, "token=hunter2": false} {
 		b := NewBuilder()
@@ -206,7 +206,7 @@ func bomb(t *testing.T, w *bytes.Buffer) {
 	}
 }
 
-// A reader of pprof that fails on a profile costs that profile alone, which is then not measured.
+// If a reader of pprof fails on a profile, only that profile is not measured.
 func TestProfileFault(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "saved")
 	if err := sample(t).Save(dir); err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/redact"
 )
 
-// TestEveryLabelIsThoughtAbout: what becomes of a new label's values when a recording is redacted is decided in
-// redactions.
+// TestEveryLabelIsThoughtAbout: redactions decides what happens to a new label's values when a recording is redacted.
 func TestEveryLabelIsThoughtAbout(t *testing.T) {
 	used := map[string]bool{}
 	for _, m := range metric.All() {
@@ -31,7 +30,7 @@ func TestEveryLabelIsThoughtAbout(t *testing.T) {
 	}
 }
 
-// TestWaitsAreRedacted: what threads wait for has the pseudonym of the destination that other metrics have.
+// TestWaitsAreRedacted: the waits of threads have the pseudonym of the destination that other metrics have.
 func TestWaitsAreRedacted(t *testing.T) {
 	for _, destination := range []string{"10.9.8.7:5432", "[fd12:3456::9]:5432"} {
 		b := NewBuilder()
@@ -51,7 +50,7 @@ func TestWaitsAreRedacted(t *testing.T) {
 	}
 }
 
-// TestRawFilesAreLeftOut: of a recording in the making and of one that was read.
+// TestRawFilesAreLeftOut: raw files are left out of a recording in the making and of one that was read.
 func TestRawFilesAreLeftOut(t *testing.T) {
 	b := NewBuilder()
 	a := b.Appender()

@@ -12,7 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// secret stands for what must not be in any output; it is no key-like word by itself.
+// secret stands for text that must not be in any output. It is not a key-like word by itself.
 const secret = "hunter2"
 
 func TestRedactHides(t *testing.T) {
@@ -133,7 +133,7 @@ func FuzzRedact(f *testing.F) {
 				t.Fatalf("%q gave %q", args, a)
 			}
 		}
-		// What follows an option for a password is hidden whatever surrounds it.
+		// The value after a password option is hidden, whatever surrounds it.
 		hidden := Redact([]string{"app", "--password", "zq" + line + "zq", "--password=zq" + line})
 		if diff := cmp.Diff([]string{"app", "--password", redacted, "--password=" + redacted}, hidden); diff != "" {
 			t.Fatal(diff)
@@ -146,7 +146,7 @@ func FuzzRedact(f *testing.F) {
 
 // TestSecretsInNames is attack 12: a thread or process whose name holds a secret.
 func TestSecretsInNames(t *testing.T) {
-	// Two names that are the same once redacted, and no thread id: they become one thread.
+	// Two names that are equal once redacted, and no thread id: they become one thread.
 	threads := []stacks.Thread{{Name: "token=hunter2"}, {Name: "http-nio-8080-exec-1"}, {Name: "token=hunter22"}}
 	frames := []stacks.Frame{{Name: "f"}}
 	samples := []stacks.Sample{

@@ -170,7 +170,7 @@ func (t *compareText) promises() {
 		return
 	}
 	t.blank()
-	t.line(bold, "PROMISES  ", "  ", "what the fix was to bring, and what was measured")
+	t.line(bold, "PROMISES  ", "  ", "what the fix promised, and what was measured")
 	for i := range t.d.Promises {
 		x := &t.d.Promises[i]
 		st := map[compare.Keeping]style{compare.Kept: green, compare.Surpassed: green, compare.BrokenBy: red}[x.Kept]
@@ -243,7 +243,7 @@ func (t *compareText) numbers() {
 		return
 	}
 	t.blank()
-	t.line(bold, "NUMBERS  ", "  ", "before and after, with the 95 % that the samples' scatter leaves")
+	t.line(bold, "NUMBERS  ", "  ", "before and after, with the 95 % bounds from the samples' scatter")
 	rows = padded(rows)
 	for i, n := range list {
 		head := "  " + strings.Join(rows[i], "  ") + "  "
@@ -391,9 +391,8 @@ func (t *compareText) methods() {
 }
 
 // sharesOnly says why methods that changed do not decide the verdict.
-const sharesOnly = "not counted: too much of the program changed to tell what grew from what the rest shrank, and " +
-	"requests are not " +
-	"known (--requests)"
+const sharesOnly = "not counted: too much of the program changed to tell a method's growth from a shrinking rest, " +
+	"and requests are not known (--requests)"
 
 // detectableText says how small a change the samples could have shown, and how long a profile must be to show a
 // smaller one.
@@ -418,7 +417,7 @@ func detectableText(m *compare.Methods) string {
 	}
 	switch {
 	case never:
-		s += ". However long, none shows 5 % in a method of 10 % where what else runs on the host differs so"
+		s += ". No length shows 5 % in a method of 10 % while the rest of the host differs this much"
 	case longest > 0:
 		s += fmt.Sprintf(". To show 5 %% in a method of 10 %% record %s of CPU time each (--duration)",
 			secondsText(math.Ceil(longest)))

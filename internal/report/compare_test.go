@@ -19,7 +19,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// wantsOfComparison are the golden sections of a case of a comparison.
+// wantsOfComparison are the golden sections of a comparison case.
 var wantsOfComparison = []string{"want.txt", "want-verbose.txt", "want.md", "want.json"}
 
 // TestCompareGolden prints the comparison of each case: two recordings below before/ and after/.
@@ -61,7 +61,7 @@ func comparison(t *testing.T, path string) (*txtar.Archive, Comparison) {
 		Comparison{compare.Compare(recs[0], recs[1], compare.Options{Checks: []*check.Check{throttling()}})}
 }
 
-// recordings reads both of a case.
+// recordings reads both recordings of a case.
 func recordings(t *testing.T, path string) (recs [2]*recording.Recording) {
 	t.Helper()
 	ar, err := txtar.ParseFile(path)
@@ -84,7 +84,7 @@ func recordings(t *testing.T, path string) (recs [2]*recording.Recording) {
 	return recs
 }
 
-// throttling stands for the checks, which are another package's.
+// throttling stands for the checks, which are in another package.
 func throttling() *check.Check {
 	return &check.Check{
 		Name: "cpu-throttled", Stage: check.Limits, Needs: []metric.Metric{metric.CgroupPeriods},
@@ -102,8 +102,8 @@ func throttling() *check.Check {
 	}
 }
 
-// TestCompareLayout: lines fit, and nothing that a terminal acts on is in any format, whatever a method or a cgroup is
-// called.
+// TestCompareLayout: lines fit, and no format contains anything that a terminal acts on, whatever a method or a cgroup
+// is called.
 func TestCompareLayout(t *testing.T) {
 	_, c := comparison(t, "../../testdata/report/compare/planted.txtar")
 	evil := "x\x1b[2J\nBETTER\u202e"
@@ -137,7 +137,7 @@ func TestCompareLayout(t *testing.T) {
 	}
 }
 
-// TestCompareSchemaIsDocumented: every field of the comparison's JSON stands in its documentation.
+// TestCompareSchemaIsDocumented: every field of the comparison's JSON is in its documentation.
 func TestCompareSchemaIsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/report-schema.md")
 	if err != nil {

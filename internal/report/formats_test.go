@@ -25,8 +25,7 @@ type said struct {
 	Exit     int
 }
 
-// TestFormatsAgree: whoever reads another format learns of the same findings, and a CI server fails when the shell
-// would.
+// TestFormatsAgree: readers of any format learn of the same findings, and a CI server fails when the shell would.
 func TestFormatsAgree(t *testing.T) {
 	for name := range suites() {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +129,7 @@ func fromJUnit(t *testing.T, d *Data) said {
 	return out
 }
 
-// fromMarkdown reads the lines of findings, in the order in which they stand.
+// fromMarkdown reads the lines of findings in their order.
 func fromMarkdown(t *testing.T, d *Data) said {
 	t.Helper()
 	text := html.UnescapeString(unescape(strings.ReplaceAll(rendered(t, d.Markdown), "<!-- -->", "")))

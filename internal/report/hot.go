@@ -157,7 +157,7 @@ func (t *text) cpuTime() {
 	t.line(plain, "  ", "    ", fmt.Sprintf("%s in %s: %s (%s)", secondsText(c.Seconds), secondsText(c.Window),
 		strings.Join(sum, " + "), plural(int(c.Samples), "sample")))
 	if t.verbose && c.Kernel > 0 {
-		t.line(plain, "  ", "    ", fmt.Sprintf("kernel accounting: %s, of which %s system; samples of %s",
+		t.line(plain, "  ", "    ", fmt.Sprintf("kernel accounting: %s, %s of it system; samples of %s",
 			secondsText(c.Kernel), secondsText(c.System), c.Engine))
 	}
 	if c.Samples < leastSamples && !t.verbose {

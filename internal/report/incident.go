@@ -134,7 +134,7 @@ func (i *Incident) Text() string {
 			i.Check, i.Subject,
 			i.Began.Format("15:04:05 UTC"))
 	}
-	return fmt.Sprintf("of %s that a flight recorder kept, the part with %s: %s; --whole is about all of it", recorded,
+	return fmt.Sprintf("from %s that a flight recorder kept, the part with %s: %s; --whole shows all of it", recorded,
 		i.Check, i.Subject)
 }
 

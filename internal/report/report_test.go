@@ -85,7 +85,7 @@ func rendered(t *testing.T, render func(io.Writer) error) string {
 	return b.String()
 }
 
-// golden compares the sections of an archive, or with -update writes them, in the order of names.
+// golden compares the sections of an archive, or writes them with -update, in the order of names.
 func golden(t *testing.T, path string, ar *txtar.Archive, names []string, got map[string]string) {
 	t.Helper()
 	if *update {
@@ -129,7 +129,7 @@ func load(t *testing.T, name string) *Data {
 	return build(t, txtar.Parse(data), suites()[name])
 }
 
-// TestWidth: every line fits, but for commands and code, which must stay whole to be copied.
+// TestWidth: every line fits, except for commands and code, which must stay whole to be copied.
 func TestWidth(t *testing.T) {
 	for name := range suites() {
 		for _, width := range []int{40, 60, 80, 120} {
@@ -146,8 +146,8 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// TestAnswerFitsAScreen: who is woken at night reads the first 24 lines: the verdict with its proof, the fix, how sure
-// it is, and the next command.
+// TestAnswerFitsAScreen: somebody woken at night reads the first 24 lines: the verdict with its proof, the fix, the
+// confidence, and the next command.
 func TestAnswerFitsAScreen(t *testing.T) {
 	for name := range suites() {
 		for _, width := range []int{60, 80, 160} {
@@ -193,7 +193,7 @@ func TestLongAnswer(t *testing.T) {
 	}
 }
 
-// TestHostile: nothing that a terminal acts on reaches it, in any format, whatever a process calls itself.
+// TestHostile: no format contains anything that a terminal acts on, whatever a process calls itself.
 func TestHostile(t *testing.T) {
 	d := load(t, "hostile")
 	for name, s := range map[string]string{
@@ -250,7 +250,7 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
-// TestSchemaIsDocumented: every field that the JSON report can have stands in its documentation.
+// TestSchemaIsDocumented: every field that the JSON report can have is in its documentation.
 func TestSchemaIsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/report-schema.md")
 	if err != nil {
@@ -325,7 +325,7 @@ func FuzzClean(f *testing.F) {
 	})
 }
 
-// TestRing: a chain of causes that bites its tail must neither hang nor hide a finding.
+// TestRing: a cycle in the chain of causes must neither hang nor hide a finding.
 func TestRing(t *testing.T) {
 	a := check.Finding{Check: "a", Subject: check.Host, Severity: check.Warning, ExplainedBy: "b host"}
 	b := check.Finding{Check: "b", Subject: check.Host, Severity: check.Warning, ExplainedBy: "a host"}
@@ -412,7 +412,7 @@ func suites() map[string][]*check.Check {
 	}
 }
 
-// profiled is a finding about code, and one of an earlier stage that distorts it.
+// profiled is a finding about code, and an earlier stage's finding that distorts it.
 func profiled() []*check.Check {
 	throttled := finding("cpu-throttled", check.Limits, check.Finding{
 		Subject: check.Subject{Kind: "cgroup", ID: "/app.slice"}, Severity: check.Critical,
@@ -454,7 +454,7 @@ func closeWait(pid string) check.Finding {
 	}
 }
 
-// sick is the port ceiling of a client with short connections, its consequences, and two faults of their own.
+// sick is the port ceiling of a client with short connections, its consequences, and two independent faults.
 func sick() []*check.Check {
 	sy := finding("cpu-in-system", check.Kernel, check.Finding{
 		Subject: check.Host, Severity: check.Warning, Summary: "61 % of the busy time is sy.",
@@ -534,7 +534,8 @@ func hostile() *check.Check {
 	})
 }
 
-// TestUnexplained: what is used up by something that no check can name is no clean bill, and a finding goes before it.
+// TestUnexplained: a resource used up by something that no check can name is not a clean bill of health. A finding goes
+// before it.
 func TestUnexplained(t *testing.T) {
 	path := filepath.Join("../checks/code/testdata/hot-code", "not-assessed-python.txtar")
 	data, err := os.ReadFile(path)

@@ -16,8 +16,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// trend makes one of the two recordings of a case, the first of them three times and then the second three times, a day
-// apart. Equal recordings have no spread between them, so that a test's figures are those of the file.
+// trend repeats the first of a case's two recordings three times and then the second three times, a day apart. Equal
+// recordings have no spread, so a test's figures are those of the file.
 func trend(t *testing.T) Trend {
 	t.Helper()
 	var list []compare.Source
@@ -58,7 +58,7 @@ func TestTrendText(t *testing.T) {
 	}
 }
 
-// TestTrendLayout: lines fit, names do not act.
+// TestTrendLayout: lines fit, and names do nothing to the terminal.
 func TestTrendLayout(t *testing.T) {
 	tr := trend(t)
 	evil := "x\x1b[2J\n| evil | **\u202e"

@@ -65,7 +65,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchFits: a screen has so many columns and lines, and what a process calls itself does not act on it.
+// TestWatchFits: a screen has so many columns and lines, and the name of a process does nothing to it.
 func TestWatchFits(t *testing.T) {
 	sequences := regexp.MustCompile(`\x1b\[(H|K|J|[0-9;]*m)`)
 	for _, name := range []string{"hostile", "critical", "not-assessed"} {

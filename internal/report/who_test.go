@@ -34,7 +34,7 @@ func someConsumers() *evidence.Consumption {
 	return c
 }
 
-// TestWho: a line each for those that use the machine, whose they are, and what nobody accounts for.
+// TestWho: one line each for those that use the machine, with their owner, and the time that nobody accounts for.
 func TestWho(t *testing.T) {
 	d := &Data{Target: recording.Target{Kind: "host"}, Consumers: someConsumers()}
 	got := whoText(d, false)
@@ -54,7 +54,7 @@ func TestWho(t *testing.T) {
 	}
 }
 
-// TestBusy: where the CPUs are full and nothing is wrong, the answer says who has them, and what a target does with its
+// TestBusy: if the CPUs are full and nothing is wrong, the answer says who has them, and what a target does with its
 // part.
 func TestBusy(t *testing.T) {
 	note := Finding{Role: Note, Finding: check.Finding{Lead: check.Lead{
@@ -90,7 +90,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestNext: a healthy host's next command is about its busiest process, and never about perfdoctor; a healthy target is
+// TestNext: a healthy host's next command is about its busiest process, and never about perfdoctor. A healthy target is
 // looked at when it is slow.
 func TestNext(t *testing.T) {
 	well := Verdict{Result: NoBottleneck}
@@ -113,7 +113,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestBesideIt: of a target there is a line, and none where nothing was recorded.
+// TestBesideIt: a target has a line, and there is none if nothing was recorded.
 func TestBesideIt(t *testing.T) {
 	c := someConsumers()
 	c.List[0].Target = true

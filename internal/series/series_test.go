@@ -13,7 +13,7 @@ import (
 
 type points = []series.Point
 
-// each gives one reading a second.
+// each makes one reading a second.
 func each(values ...float64) points {
 	var out points
 	for i, v := range values {
@@ -85,7 +85,7 @@ func TestRiseSince(t *testing.T) {
 	}
 }
 
-// TestJoins: two collectors read in one round a moment apart; a round that one of them lost is in neither a difference
+// TestJoins: two collectors read in one round a moment apart. A round that one of them lost is in neither a difference
 // nor a ratio.
 func TestJoins(t *testing.T) {
 	a, b := each(10, 20, 30, 40, 50), later(90*time.Millisecond, each(1, 2, 3, 4, 5))
@@ -192,8 +192,8 @@ func TestMeanAndMedian(t *testing.T) {
 	}
 }
 
-// FuzzLostReadings: whatever readings are lost, a difference has no number that the whole one does not have, a counter
-// has risen by no more, and of no more intervals it is said that it rose in them.
+// FuzzLostReadings: whatever readings are lost, a difference has no number that the whole one does not have. A counter
+// has risen by no more, and it rose in no more intervals.
 func FuzzLostReadings(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6}, uint16(0b000100), uint16(0b100000), uint8(90))
 	f.Add([]byte{9, 9, 200, 1, 0, 7, 8, 8, 8}, uint16(0b1), uint16(0b111), uint8(0))
@@ -211,7 +211,7 @@ func FuzzLostReadings(f *testing.F) {
 		for _, p := range series.Minus(a, b) {
 			whole[p.At] = p.Value
 		}
-		// Where more than half is lost, the pace of what is left is another.
+		// If more than half is lost, the pace of the rest is another.
 		pace := min(series.UsualStep(la), series.UsualStep(lb)) == time.Second
 		for _, p := range series.Minus(la, lb) {
 			if v, ok := whole[p.At]; pace && (!ok || v != p.Value) {

@@ -19,7 +19,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// What `make check-packages` hands to the tests below. They take a minute and a network, too much for every run of all
+// What `make check-packages` passes to the tests below. They take a minute and a network, too much for every run of all
 // tests.
 const (
 	packagesVar = "PERFDOCTOR_PACKAGES" // the directory of a release
@@ -94,7 +94,7 @@ func boot(t *testing.T, dir string) *guest {
 	return g
 }
 
-// removeGroups removes the control groups that systemd-nspawn made beside the test's own and leaves where no systemd
+// removeGroups removes the control groups that systemd-nspawn made beside the test's own. It leaves them if no systemd
 // looks after them.
 func removeGroups(t *testing.T) {
 	text, err := os.ReadFile("/proc/self/cgroup")
@@ -134,7 +134,7 @@ func (g *guest) run(args ...string) string {
 	return out
 }
 
-// get asks the exporter, with nothing but the shell that every Debian has.
+// get asks the exporter with nothing but the shell that every Debian has.
 func (g *guest) get(path string) (string, error) {
 	return g.try("bash", "-c",
 		`exec 3<>/dev/tcp/127.0.0.1/9843 && printf 'GET %s HTTP/1.0\r\n\r\n' "$0" >&3 && cat <&3`, path)
@@ -155,7 +155,7 @@ func eventually(t *testing.T, what string, try func() error) {
 	}
 }
 
-// overlay is a root that can be changed without changing what is below.
+// overlay is a root that can be changed without changing the one below.
 func overlay(t *testing.T, lower string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -173,15 +173,15 @@ func overlay(t *testing.T, lower string) string {
 	return root
 }
 
-// traces lists every file of the guest with its owner and mode, its users, and its units. Logs and the package
-// manager's and systemd's own books are not listed: what was installed once is in them for ever.
+// traces lists every file of the guest with its owner and mode, its users, and its units. It leaves out logs and the
+// books of the package manager and of systemd: what was installed once is in them for ever.
 func (g *guest) traces() string {
 	g.t.Helper()
 	return g.run("sh", "-c", `find / -xdev \( -path /var/log -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/systemd -o -path /var/backups \) \
 		-prune -o ! -name '*-' ! -path /etc/.pwd.lock -printf '%p %u %g %m %y\n' | sort; cat /etc/passwd /etc/group; systemctl list-unit-files --no-pager`)
 }
 
-// TestInstalled installs the Debian package in a root that has nothing but Debian, looks at what the service is and
+// TestInstalled installs the Debian package in a root that has nothing but Debian. It looks at what the service is and
 // what it cannot do, and removes it without a trace.
 func TestInstalled(t *testing.T) {
 	packages, debian := given(t, packagesVar), given(t, debianVar)
@@ -265,7 +265,7 @@ func (g *guest) serves(t *testing.T) {
 	}
 }
 
-// rights are those that the kernel says the process has.
+// rights are the rights that the kernel says the process has.
 func (g *guest) rights(t *testing.T) {
 	pid := strings.TrimSpace(g.run("systemctl", "show", "--property", "MainPID", "--value", "perfdoctor-exporter"))
 	if user := strings.TrimSpace(g.run("stat", "-c", "%U:%G", "/proc/"+pid)); user != "perfdoctor:perfdoctor" {
@@ -293,11 +293,11 @@ func (g *guest) unit(t *testing.T) {
 	}
 	out := g.run("systemd-analyze", "security", "--no-pager", "perfdoctor-exporter.service")
 	t.Log(out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:])
-	// 3.0 of 10 is as exposed as it may become by an edit: a line that falls out of the unit shows here.
+	// 3.0 of 10 is as exposed as an edit may make it: a line that falls out of the unit shows here.
 	g.run("systemd-analyze", "security", "--no-pager", "--threshold=30", "perfdoctor-exporter.service")
 }
 
-// sandbox runs the probes as a unit that has all of the service's settings but its program, and as one that has none of
+// sandbox runs the probes as a unit with all of the service's settings but its program, and as a unit with none of
 // them.
 func (g *guest) sandbox(t *testing.T) {
 	service := g.run("cat", "/usr/lib/systemd/system/perfdoctor-exporter.service")
@@ -337,7 +337,7 @@ func (g *guest) clean() {
 	g.run("systemctl", "daemon-reload")
 }
 
-// probeUnit is the service with another program: its socket, and the settings that match without, are not taken over.
+// probeUnit is the service with another program. It leaves out the socket and the settings that match without.
 func probeUnit(service, program, without string) string {
 	service = regexp.MustCompile(`(?m)^(ExecStart|Type|Restart|RestartSec|Requires|After|`+without+`)=?.*\n`).
 		ReplaceAllString(service, "")

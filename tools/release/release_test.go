@@ -36,7 +36,7 @@ func TestPackageVersion(t *testing.T) {
 	}
 }
 
-// TestVersionsSort lets dpkg judge: a package of a later commit must replace one of an earlier.
+// TestVersionsSort lets dpkg judge: a package of a later commit must replace one of an earlier commit.
 func TestVersionsSort(t *testing.T) {
 	testenv.Need(t, testenv.Tool("dpkg"))
 	in := []string{"abcdef0", "v0.9.0", "v1.2.0", "v1.2.0-9-gabc", "v1.2.0-12-g000", "v1.2.1"}
@@ -48,7 +48,7 @@ func TestVersionsSort(t *testing.T) {
 	}
 }
 
-// packed makes packages around a file that stands for the program, made at another time in another place than the last.
+// packed makes packages around a file that stands for the program. Each call makes it at another time in another place.
 func packed(t *testing.T, made time.Time) *release {
 	t.Helper()
 	r := &release{root: root, out: t.TempDir(), version: "v1.2.3", time: time.Unix(1_700_000_000, 0).UTC()}
@@ -71,7 +71,7 @@ func TestPackagesAreReproducible(t *testing.T) {
 	}
 }
 
-// TestPackagesAgree holds both formats against each other: a file that is in one only is forgotten in the other.
+// TestPackagesAgree compares both formats: a file that is in only one is forgotten in the other.
 func TestPackagesAgree(t *testing.T) {
 	testenv.Need(t, testenv.Tool("dpkg-deb"), testenv.Tool("rpm"))
 	r := packed(t, time.Now())
@@ -138,7 +138,7 @@ func TestReproducible(t *testing.T) {
 		return string(out)
 	}
 	git("clone", "--quiet", ".", dir)
-	// What make bundle fetched is in the program, too, and no part of the repository.
+	// What make bundle fetched is in the program, too, and not in the repository.
 	for name := range strings.Lines(git("ls-files", "--others", "--ignored", "--exclude-standard", "--full-name",
 		":/internal")) {
 		name = strings.TrimSpace(name)

@@ -37,7 +37,7 @@ func verifies(t *testing.T, dir, key, namespace string) bool {
 	return cmd.Run() == nil
 }
 
-// TestSign lets OpenSSH verify: the signature holds for these bytes, this key and this use, and for no other.
+// TestSign lets OpenSSH verify. The signature holds for these bytes, this key and this use, and for no other.
 func TestSign(t *testing.T) {
 	testenv.Need(t, testenv.Tool("ssh-keygen"))
 	r := &release{out: t.TempDir()}
@@ -68,7 +68,7 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// TestNotSigned: without a key the release says so; one that cannot be used ends it.
+// TestNotSigned: without a key the release says so. An unusable key ends it.
 func TestNotSigned(t *testing.T) {
 	testenv.Need(t, testenv.Tool("ssh-keygen"))
 	r := &release{out: t.TempDir()}

@@ -1,6 +1,6 @@
-// Package validate builds each overlay as `kubectl apply -k` does and reads the result into the API types of
-// Kubernetes, where an unknown or misplaced field is an error. It is a module of its own, so that these types are in
-// nobody's go.mod but this.
+// Package validate builds each overlay as `kubectl apply -k` does. It reads the result into the API types of
+// Kubernetes, where an unknown or misplaced field is an error. It is a module of its own, so that these types are in no
+// other go.mod.
 package validate
 
 import (
@@ -59,7 +59,7 @@ func build(t *testing.T, overlay string) built {
 	return b
 }
 
-// decode reads as the API server does with strict field validation: names of fields in their case, each once.
+// decode reads as the API server does with strict field validation: field names are case-sensitive and occur once.
 func decode(text []byte, object any) error {
 	data, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -69,7 +69,7 @@ func decode(text []byte, object any) error {
 	return errors.Join(append(strict, err)...)
 }
 
-// all lists the overlays of the directory: a new one is tested without being named here.
+// all lists the overlays of the directory, so that a new one is tested without being named here.
 func all(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir(overlays)
@@ -107,10 +107,10 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
-// allowed are the capabilities of every overlay.
+// allowed are the capabilities that every overlay may have.
 var allowed = []corev1.Capability{"BPF", "PERFMON", "SYS_PTRACE", "DAC_READ_SEARCH", "NET_ADMIN"}
 
-// more are those that an overlay adds, whose file gives the reason.
+// more are capabilities that an overlay adds. Its file gives the reason.
 var more = map[string][]corev1.Capability{
 	"jvm-profiles": {"SETUID", "SETGID"},
 	"pods":         {"SYS_ADMIN"},
@@ -143,7 +143,7 @@ func leastPrivilege(overlay string, b built) []string {
 	return bad
 }
 
-// mounts finds a volume that nothing mounts or that does not exist, and a directory of the node that can be written.
+// mounts finds a volume that is not mounted or does not exist, and a directory of the node that can be written.
 func mounts(spec corev1.PodSpec) []string {
 	var bad []string
 	volumes := map[string]corev1.Volume{}
@@ -166,7 +166,7 @@ func mounts(spec corev1.PodSpec) []string {
 	return bad
 }
 
-// probes finds one that asks in a way in which the exporter does not answer.
+// probes finds a probe that the exporter does not answer.
 func probes(spec corev1.PodSpec) []string {
 	var bad []string
 	c := spec.Containers[0]

@@ -18,7 +18,7 @@ type running struct {
 	delayUnseen bool
 }
 
-// machine makes a recording of two CPUs, each of which idled for so long in ten seconds.
+// machine makes a recording of two CPUs. Each of them idled for so long in ten seconds.
 func machine(t *testing.T, kind string, idle, forks float64, list ...running) *recording.Recording {
 	t.Helper()
 	line := func(at float64) string {
@@ -57,7 +57,7 @@ func machine(t *testing.T, kind string, idle, forks float64, list ...running) *r
 	return rec
 }
 
-// says gives severity and subject of a check's only finding, "" of none.
+// says returns severity and subject of a check's only finding, "" if there is none.
 func says(t *testing.T, c *check.Check, rec *recording.Recording) string {
 	t.Helper()
 	res := check.Run(rec, []*check.Check{c}, check.Options{})
@@ -71,7 +71,7 @@ func says(t *testing.T, c *check.Check, rec *recording.Recording) string {
 	return ""
 }
 
-// TestHog: holding the CPUs is a fact, and a fault where others suffer.
+// TestHog: to hold the CPUs is a fact. It is a fault if others suffer.
 func TestHog(t *testing.T) {
 	server := running{pid: 9, comm: "api", used: 4, waited: 6}
 	for name, tc := range map[string]struct {
@@ -131,7 +131,7 @@ func TestHog(t *testing.T) {
 	}
 }
 
-// TestForks: many processes that do little are a storm, whoever is the target.
+// TestForks: many processes that do little are a storm, whatever the target is.
 func TestForks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kind  string

@@ -9,7 +9,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// TestAllocatingPools: the order is by what was allocated, and what has allocated nothing has no share.
+// TestAllocatingPools: pools are in the order of what they allocated. A pool that allocated nothing has no share.
 func TestAllocatingPools(t *testing.T) {
 	pools := func(bytes map[string]float64) []string {
 		return allocatingPools(passOver(t, func(a *recording.Appender, _ float64) {
@@ -28,7 +28,7 @@ func TestAllocatingPools(t *testing.T) {
 	}
 }
 
-// passOver gives what a check sees of a recording with two samples.
+// passOver returns what a check sees of a recording with two samples.
 func passOver(t *testing.T, sample func(a *recording.Appender, n float64)) *check.Pass {
 	t.Helper()
 	b := recording.NewBuilder()

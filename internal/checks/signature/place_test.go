@@ -8,7 +8,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 )
 
-// TestPlaceIsSure: a function is named for machine code only where both shares leave no other.
+// TestPlaceIsSure: machine code is attributed to a function only if both shares leave no other.
 func TestPlaceIsSure(t *testing.T) {
 	one := []*evidence.Culprit{{Method: "parse (/app/app.py)", Line: 7, Value: 9e8}}
 	for _, tc := range []struct {
@@ -66,7 +66,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestRowsMistakes: a row of a row, or of the runtime that the signature is of, is refused.
+// TestRowsMistakes: a row within a row is refused, and so is one for the signature's own runtime.
 func TestRowsMistakes(t *testing.T) {
 	const head = "signatures:\n  codec:\n    title: T\n    cure: C\n    where: [{frames: [a.B.c]}]\n    in:\n"
 	for name, text := range map[string]string{

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTableIsComplete: a row of the built-in table says all that a user needs, a user's own may leave much out.
+// TestTableIsComplete: a row of the built-in table says all that a user needs. A user's own row may leave much out.
 func TestTableIsComplete(t *testing.T) {
 	list := builtIn()
 	if len(list) < 25 {

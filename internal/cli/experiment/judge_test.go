@@ -50,7 +50,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestOpenControl: only a file of a cgroup file system is written to, and what is printed can be typed.
+// TestOpenControl: only a file of a cgroup file system is written to, and the printed command can be typed.
 func TestOpenControl(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/cpu.max", []byte("1 1"), 0o600); err != nil {

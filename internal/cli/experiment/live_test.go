@@ -27,13 +27,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
-// subjectName is the first argument of this program as a perfdoctor that makes an experiment and may be killed.
+// subjectName is the first argument that makes this program a perfdoctor which runs an experiment and may be killed.
 const subjectName = "pd-experiment"
 
 const (
-	// shortest is a window in which there is time to be killed.
+	// shortest is a window long enough to kill the process in it.
 	shortest = 500 * time.Millisecond
-	// roomy is one in which there is time to do something first, on a slow machine too.
+	// roomy is long enough to do something first, on a slow machine too.
 	roomy = 2 * time.Second
 )
 
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// subject makes one experiment on a target, as the command does.
+// subject runs one experiment on a target, as the command does.
 func subject(kind, what, target, window string) int {
 	e, err := prepared(kind, what, target)
 	if err == nil {
@@ -98,7 +98,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// A site is a host with what experiments change: a group with a quota, one below each freezer, and a process.
+// A site is a host with everything that experiments change: a group with a quota, one below each freezer, and a
+// process.
 type site struct {
 	host     *lab.Host
 	quota    string            // the control file
@@ -135,7 +136,7 @@ func newSite(t *testing.T, l *lab.Lab, name string) *site {
 		s.others = append(s.others, child)
 		dir := fmt.Sprintf("%s/pd-experiment-%d-%s", root, os.Getpid(), name)
 		must(t, os.Mkdir(dir, 0o750))
-		t.Cleanup(func() { // before the lab ends the child, as one that is frozen would not end
+		t.Cleanup(func() { // before the lab ends the child, because a frozen child would not end
 			awake := map[string]string{"cgroup.freeze": "0", "freezer.state": "THAWED"}[file]
 			_ = os.WriteFile(dir+"/"+file, []byte(awake), 0)
 			_, err := child.Stop()
@@ -179,7 +180,7 @@ func content(file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// state is all that experiments change.
+// state is everything that experiments change.
 func (s *site) state() map[string]string {
 	out := map[string]string{s.quota: content(s.quota)}
 	for _, file := range s.groups {
@@ -202,7 +203,7 @@ func (s *site) trials() [][]string {
 	return out
 }
 
-// A call is a perfdoctor under way.
+// A call is a running perfdoctor.
 type call struct {
 	*exec.Cmd
 	out bytes.Buffer
@@ -217,7 +218,7 @@ func start(t *testing.T, s *site, window time.Duration, args []string) *call {
 	return c
 }
 
-// watchdog is the child of a call, 0 where there is none.
+// watchdog is the child of a call, 0 if there is none.
 func (c *call) watchdog() int {
 	pid, err := strconv.Atoi(strings.TrimSpace(content(fmt.Sprintf("/proc/%d/task/%d/children", c.Process.Pid,
 		c.Process.Pid))))
@@ -227,7 +228,7 @@ func (c *call) watchdog() int {
 	return pid
 }
 
-// childOf looks for the parent in every process: a thread other than the first may have started the child.
+// childOf looks for the parent in every process, because a thread other than the first may have started the child.
 func childOf(parent int) int {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -245,7 +246,7 @@ func childOf(parent int) int {
 	return 0
 }
 
-// until waits for something, for half a minute at most: guests are slow.
+// until waits for a condition, for half a minute at most: guests are slow.
 func until(reached func() bool) bool {
 	for deadline := time.Now().Add(30 * time.Second); !reached(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -267,7 +268,8 @@ func (c *call) changed(t *testing.T, s *site, before map[string]string) {
 // kills is how often perfdoctor, or its watchdog, is killed.
 const kills = 50
 
-// TestKilled kills perfdoctor or its watchdog in the middle of experiments, at random moments: all is as it was.
+// TestKilled kills perfdoctor or its watchdog in the middle of experiments, at random moments. Everything is as it was
+// before.
 func TestKilled(t *testing.T) {
 	l := labtest.New(t)
 	s := newSite(t, l, "killed")
@@ -276,7 +278,7 @@ func TestKilled(t *testing.T) {
 	for i := range kills {
 		args := trials[i%len(trials)]
 		c := start(t, s, shortest, args)
-		if i%5 != 0 { // else at any moment, be it before
+		if i%5 != 0 { // else at any moment, even before it
 			c.changed(t, s, before)
 		}
 		time.Sleep(rand.N(shortest))
@@ -290,7 +292,7 @@ func TestKilled(t *testing.T) {
 			hit[whom+" "+args[0]]++
 		}
 		must(t, unix.Kill(victim, unix.SIGKILL))
-		_ = c.Wait() // ends with both, which share its output
+		_ = c.Wait() // ends with both, because they share its output
 		if diff := cmp.Diff(before, s.state()); diff != "" {
 			t.Fatalf("kill %d, of the %s, %v (-before +after):\n%s\n%s", i, whom, args, diff, &c.out)
 		}
@@ -339,13 +341,13 @@ func settingsOf(t *testing.T, s *site) map[string]string {
 	return out
 }
 
-// counting are what looks like settings below /proc/sys and counts by itself.
+// counting are files below /proc/sys that look like settings but count by themselves.
 var counting = []string{
 	"kernel/random/", "kernel/ns_last_pid", "kernel/pty/nr", "fs/file-nr", "fs/inode-", "fs/dentry-state", "fs/aio-nr",
 	"fs/quota/", "kernel/keys/", "net/netfilter/nf_conntrack_count", "fs/binfmt_misc", "dev/cdrom",
 }
 
-// TestBothKilled: what nobody is left to undo, the command that was announced undoes.
+// TestBothKilled: if both are killed, the announced command undoes the change.
 func TestBothKilled(t *testing.T) {
 	l := labtest.New(t)
 	s := newSite(t, l, "both")
@@ -377,7 +379,7 @@ func TestBothKilled(t *testing.T) {
 	}
 }
 
-// TestInterference: what others do meanwhile is respected, and what is gone needs no undoing.
+// TestInterference: changes that others make meanwhile are respected. What has gone needs no undoing.
 func TestInterference(t *testing.T) {
 	l := labtest.New(t)
 	s := newSite(t, l, "others")
@@ -396,7 +398,7 @@ func TestInterference(t *testing.T) {
 	}
 	must(t, os.WriteFile(s.quota, []byte(s.original), 0))
 
-	c = start(t, s, roomy, s.trials()[0]) // and with the one that would have noticed killed
+	c = start(t, s, roomy, s.trials()[0]) // also if the process that would have noticed is killed
 	c.changed(t, s, before)
 	must(t, os.WriteFile(s.quota, []byte(other), 0))
 	must(t, c.Process.Kill())
@@ -424,7 +426,7 @@ func TestInterference(t *testing.T) {
 	}
 }
 
-// TestExited: who has exited has nothing to undo, also while nobody has waited for it and signals reach it.
+// TestExited: after it has exited, a process has nothing to undo, even before it is reaped and if signals reach it.
 func TestExited(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	must(t, cmd.Start())
@@ -445,7 +447,7 @@ func TestExited(t *testing.T) {
 	}
 }
 
-// TestGroupGone: a group that is removed in the middle is told of, and nothing else is written to.
+// TestGroupGone: if a group is removed in the middle, the experiment says so and writes to no other group.
 func TestGroupGone(t *testing.T) {
 	l := labtest.New(t)
 	s := newSite(t, l, "gone")
@@ -465,7 +467,7 @@ func TestGroupGone(t *testing.T) {
 	}
 }
 
-// TestLate: a perfdoctor that is stopped does not keep the change.
+// TestLate: a stopped perfdoctor does not keep the change.
 func TestLate(t *testing.T) {
 	l := labtest.New(t)
 	s := newSite(t, l, "late")
@@ -484,7 +486,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestShows: a limit that stops a group holds it back, and so does a neighbour on its CPU.
+// TestShows: a limit that throttles a group holds it back, and so does a neighbour on its CPU.
 func TestShows(t *testing.T) {
 	l := labtest.New(t)
 	s := newSite(t, l, "shows")
@@ -512,8 +514,8 @@ func TestShows(t *testing.T) {
 	}
 }
 
-// stands wants that outcome in one of three tries, as other programs take CPUs too. No try is one in which a reading
-// took longer than it may, as at times in an emulated guest: all is undone then.
+// stands expects that outcome in one of three tries, because other programs take CPUs too. A try does not count if a
+// reading took longer than it may, as it sometimes does in an emulated guest: then everything is undone.
 func stands(t *testing.T, args ...string) {
 	t.Helper()
 	for tries, late := 0, 0; tries < 3 && late < 10; {
@@ -544,7 +546,7 @@ func tried(t *testing.T, args []string) (*Result, error) {
 	return e.Run(t.Context())
 }
 
-// TestRefused: no experiment without an undo, on oneself, or on who started this.
+// TestRefused: there is no experiment without an undo, on oneself, or on the process that started this one.
 func TestRefused(t *testing.T) {
 	l := labtest.New(t)
 	s := newSite(t, l, "refused")

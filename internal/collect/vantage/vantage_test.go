@@ -66,7 +66,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// TestPingUnanswered: a listener whose queue is full drops each further SYN, as a lossy path does.
+// TestPingUnanswered: a listener with a full queue drops each further SYN, as a lossy path does.
 func TestPingUnanswered(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,7 +98,7 @@ func TestPingUnanswered(t *testing.T) {
 	}
 }
 
-// shortQueue makes a listener's queue as short as it can be: listen(2) again changes it.
+// shortQueue makes a listener's queue as short as possible: a second listen(2) changes it.
 func shortQueue(t *testing.T, raw syscall.RawConn) {
 	t.Helper()
 	var failed error
@@ -150,7 +150,7 @@ func TestPlanCheck(t *testing.T) {
 	}
 }
 
-// TestAdd: round trips of 10:00:02 to :08 on the clock of a diagnosis of 10:00:04 to :09; it keeps those within.
+// TestAdd: round trips from 10:00:02 to :08 meet a diagnosis from 10:00:04 to :09. It keeps those within.
 func TestAdd(t *testing.T) {
 	diagnosis := open(t, "2026-11-20T10:00:04Z", 5, `{"t":0.000000,"m":{"load1":[[1]]}}`)
 	other := open(t, "2026-11-20T10:00:02Z", 6, `{"t":0.000000,"m":{"vantage_rtt_seconds":[["outside","192.0.2.1:80",0.1]],"vantage_pings_total":[["outside","192.0.2.1:80",1]]}}

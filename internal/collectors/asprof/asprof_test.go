@@ -31,8 +31,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// busyJVM starts internal/jvm/asprof's program with two busy threads, below a shell if sh is set, and gives the pid of
-// what it started.
+// busyJVM starts internal/jvm/asprof's program with two busy threads, below a shell if sh is set, and returns the pid
+// of the process it started.
 func busyJVM(t *testing.T, sh bool) int {
 	t.Helper()
 	return startBusy(t, func(args []string) []string {
@@ -46,7 +46,7 @@ func busyJVM(t *testing.T, sh bool) int {
 // secret is among the arguments and the system properties of the JVM.
 const secret = "never-to-be-recorded"
 
-// startBusy starts the program by what how makes of its command.
+// startBusy starts the program with the command that how makes of its own.
 func startBusy(t *testing.T, how func(args []string) []string) int {
 	t.Helper()
 	testenv.Need(t, testenv.Java, testenv.Tool("javac"), testenv.Tool("mvn"))
@@ -75,7 +75,7 @@ func recordFor(t *testing.T, window time.Duration, pid int, o asprof.Options) *r
 	h := host.Local()
 	target, err := h.Resolve(t.Context(), host.Selector{PID: pid})
 	must(t, err)
-	// One that always has a sample, because a run without any is an error.
+	// A collector that always has a sample, because a run without any is an error.
 	clock := collect.Collector{
 		Name: "clock", Provides: []metric.Metric{metric.Uptime},
 		Open: func(context.Context, collect.Env) (collect.Source, error) {
@@ -103,8 +103,7 @@ func TestProfiles(t *testing.T) {
 				}
 			}
 			cpu := profile(t, rec, stacks.CPU)
-			// On a machine that others use the threads wait for the CPUs; how much they then get is
-			// TestAgreesWithFlat's question.
+			// On a shared machine the threads wait for the CPUs. TestAgreesWithFlat checks how much they then get.
 			if busy := time.Duration(cpu.Total().Value); busy < cpu.Duration/20 || busy > 5*cpu.Duration/2 {
 				t.Errorf("two busy threads on %v of CPU time in %v", busy, cpu.Duration)
 			}
@@ -134,7 +133,8 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestNoSecrets: neither the JVM's arguments nor its system properties are in what is kept of the profiler's own file.
+// TestNoSecrets: what is kept of the profiler's own file contains neither the JVM's arguments nor its system
+// properties.
 func TestNoSecrets(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "recording")
 	must(t, record(t, busyJVM(t, false), asprof.Options{}).Save(dir))
@@ -150,7 +150,7 @@ func TestNoSecrets(t *testing.T) {
 	}
 }
 
-// TestAgreesWithFlat holds `go tool pprof -top` of the saved profile against async-profiler's own list of the same
+// TestAgreesWithFlat compares `go tool pprof -top` of the saved profile with async-profiler's own list of the same
 // samples.
 func TestAgreesWithFlat(t *testing.T) {
 	testenv.Need(t, testenv.Tool("jcmd"), testenv.Tool("go"))
@@ -162,7 +162,7 @@ func TestAgreesWithFlat(t *testing.T) {
 	must(t, err)
 	// "     4.27s 39.91% 39.91%      4.30s 40.19%  java.util.DualPivotQuicksort.sort"
 	ours := shares(string(out), 1, 5)
-	// " 4270642211 39.90% 0 java.util.DualPivotQuicksort.sort": what the profiler keeps until it is started again.
+	// " 4270642211 39.90% 0 java.util.DualPivotQuicksort.sort": the profiler keeps this until its next start.
 	theirs := shares(flat(t, pid), 1, 3)
 	if len(ours) < 5 || len(theirs) < 5 {
 		t.Fatalf("pprof: %v\nasync-profiler: %v\n%s", ours, theirs, out)
@@ -174,7 +174,7 @@ func TestAgreesWithFlat(t *testing.T) {
 	}
 }
 
-// flat has async-profiler list the methods on top of the stacks of the last session.
+// flat lets async-profiler list the methods on top of the stacks of the last session.
 func flat(t *testing.T, pid int) string {
 	t.Helper()
 	vm, err := jvm.Inspect(pid)
@@ -218,7 +218,7 @@ func profile(t *testing.T, rec *recording.Recording, e stacks.Event) *stacks.Pro
 	return p
 }
 
-// TestNotProfiled is every reason that is no failure, and those that are: each is said of each metric.
+// TestNotProfiled has every reason that is not a failure, and every failure. Each is recorded for each metric.
 func TestNotProfiled(t *testing.T) {
 	pid := busyJVM(t, false)
 	sleep := exec.Command("sleep", "60")
@@ -279,7 +279,7 @@ func TestOneEvent(t *testing.T) {
 	}
 }
 
-// TestProbe: a preflight loads nothing.
+// TestProbe: preflight loads nothing.
 func TestProbe(t *testing.T) {
 	pid := busyJVM(t, false)
 	rec := recordFor(t, time.Second, pid, asprof.Options{Probe: true})
@@ -293,7 +293,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestThreadIDs: those of a JVM in a pid namespace of its own are the host's.
+// TestThreadIDs: the thread ids of a JVM in a pid namespace of its own are the host's.
 func TestThreadIDs(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	outer := startBusy(t, func(args []string) []string {

@@ -13,8 +13,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// TestJFRFault: a reader that fails on a recording of async-profiler's costs the profiles of that JVM. The recording of
-// the run says so, and keeps the file.
+// TestJFRFault: a reader that fails on a recording of async-profiler's costs the profiles of that JVM. The run's
+// recording says so and keeps the file.
 func TestJFRFault(t *testing.T) {
 	f, err := os.Open("../../jvm/jfr/testdata/sample.jfr")
 	if err != nil {

@@ -89,7 +89,7 @@ func testTree(t *testing.T, file string) {
 	}
 }
 
-// parseLevels reads lines of controller, version and path; the controller is empty for v2.
+// parseLevels reads lines of controller, version and path. The controller is empty for v2.
 func parseLevels(t *testing.T, dir, text string) (levels []host.CgroupLevel) {
 	for line := range strings.Lines(text) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), " ")
@@ -167,7 +167,7 @@ func more(s *recording.Series) string {
 	return fmt.Sprintf(" AND %d MORE", len(s.Points)-1)
 }
 
-// TestDenied reads groups, as nobody, that only root may read.
+// TestDenied, as the user nobody, reads groups that only root may read.
 func TestDenied(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	dir := t.TempDir() // in one that only root may enter
@@ -196,7 +196,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// asNobody runs f on a thread of its own with another effective user; the thread ends with the goroutine that locks it.
+// asNobody runs f on a thread of its own with another effective user. The thread ends with the goroutine that locks it.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan syscall.Errno)
@@ -206,7 +206,7 @@ func asNobody(t *testing.T, f func()) {
 		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, nobody, keep)
 		if errno == 0 {
 			f()
-			// It may be the main thread, which is kept, and whose rights /proc/self tells.
+			// It may be the main thread, which is kept. /proc/self shows that thread's rights.
 			_, _, errno = syscall.RawSyscall(syscall.SYS_SETRESUID, keep, 0, keep)
 		}
 		done <- errno
@@ -216,7 +216,7 @@ func asNobody(t *testing.T, f func()) {
 	}
 }
 
-// TestRemoved samples groups that have gone: no error, and no claim that there was no limit.
+// TestRemoved samples groups that have gone. There is no error, and no claim that there was no limit.
 func TestRemoved(t *testing.T) {
 	gone := host.CgroupLevel{Version: 2, Path: "/gone", Dir: filepath.Join(t.TempDir(), "gone")}
 	s := &source{levels: []host.CgroupLevel{gone}, reader: newReader()}
@@ -304,7 +304,7 @@ func record(t *testing.T, env collect.Env, d time.Duration) *recording.Recording
 	return rec
 }
 
-// TestThrottledAncestor is the case a look at the target's own group misses.
+// TestThrottledAncestor is the case that a look at the target's own group misses.
 func TestThrottledAncestor(t *testing.T) {
 	pid, top := nested(t)
 	h := host.Local()
@@ -330,7 +330,7 @@ func TestThrottledAncestor(t *testing.T) {
 	t.Logf("cost: %+v", rec.Meta.Collectors)
 }
 
-// TestThrottledOnHost finds the same group without being told of the process.
+// TestThrottledOnHost finds the same group without being told the process.
 func TestThrottledOnHost(t *testing.T) {
 	_, top := nested(t)
 	rec := record(t, collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}}, 1500*time.Millisecond)

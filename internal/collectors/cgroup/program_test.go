@@ -16,10 +16,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// TestProgramOnHost: with the program the host's groups read as by their files, new ones and removed ones too.
+// TestProgramOnHost: with the BPF program, the host's groups have the same values as in their files, also new and
+// removed groups.
 func TestProgramOnHost(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
-	_, top := nested(t) // throttled all the time, so that the two are compared while nothing else is
+	_, top := nested(t) // throttled all the time, so that the two are compared while nothing else changes
 	byFiles, err := openHost(t.Context(), host.Local())
 	if err != nil {
 		t.Fatal(err)

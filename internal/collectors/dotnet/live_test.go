@@ -61,7 +61,7 @@ func has(m *perfmap.Map, name string) bool {
 	return slices.ContainsFunc(m.Entries, func(e perfmap.Entry) bool { return e.Name == name && e.Size > 0 })
 }
 
-// sockets counts those of a process.
+// sockets counts the sockets of a process.
 func sockets(t *testing.T, pid int) int {
 	t.Helper()
 	dir := procOf(pid) + "/fd/"
@@ -78,8 +78,8 @@ func sockets(t *testing.T, pid int) int {
 	return n
 }
 
-// A program tells the names of its own methods and of the framework's, wherever its socket lies, and keeps nothing of
-// the session.
+// A program tells the names of its own methods and of the framework's, wherever its socket is. It keeps nothing of the
+// session.
 func TestMap(t *testing.T) {
 	for name, environment := range map[string][]string{"tmp": nil, "TMPDIR": {"TMPDIR=" + t.TempDir()}} {
 		t.Run(name, func(t *testing.T) {

@@ -23,14 +23,15 @@ func text(s string) []byte {
 
 func word(v uint32) []byte { return binary.LittleEndian.AppendUint32(nil, v) }
 
-// object puts what an object holds into its frame.
+// object puts the content of an object into its frame.
 func object(name string, content []byte) []byte {
 	b := append([]byte{5, 5, 1}, bytes.Repeat([]byte{0, 0, 0, 4}, 2)...)
 	b = append(append(b, word(uint32(len(name)))...), name...)
 	return append(append(append(b, tagEnd), content...), tagEnd)
 }
 
-// block appends a block of events to a stream: their headers are compressed, and each has all that may be in one.
+// block appends a block of events to a stream. Their headers are compressed, and each has every field that may be in
+// one.
 func block(stream []byte, name string, id uint32, payloads ...[]byte) []byte {
 	content := append([]byte{20, 0, 1, 0}, make([]byte, 16)...)
 	for _, p := range payloads {
@@ -57,7 +58,7 @@ func described(id uint32, provider string, event uint32) []byte {
 	return append(append(append(word(id), text(provider)...), word(event)...), text("")...)
 }
 
-// stream is one of two kinds of events, one of them methods.
+// stream has two kinds of events; one kind is methods.
 func stream() []byte {
 	b := append([]byte(streamMagic), object("Trace", make([]byte, traceSize))...)
 	b = block(b, "MetadataBlock", 0, described(7, rundown, methodEnd), described(8, rundown, 152))
@@ -81,7 +82,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// A stream that ends early, or says that more follows than does, is an error that has no byte of it.
+// A stream that ends early, or claims more than it contains, is an error that quotes no byte of it.
 func TestBrokenStreams(t *testing.T) {
 	whole := stream()
 	for n := range len(whole) {

@@ -25,7 +25,7 @@ type cpuTree struct {
 	v2  bool
 }
 
-// newTree gives a group for a test, in the tree that the host has, or in v2 mounted for the test.
+// newTree makes a group for a test, in the host's tree or in v2 mounted for the test.
 func newTree(t testing.TB) cpuTree {
 	t.Helper()
 	testenv.Need(t, testenv.Root)
@@ -44,7 +44,7 @@ func newTree(t testing.TB) cpuTree {
 	return tree
 }
 
-// group makes a group below the test's, whose own groups have the controller, too.
+// group makes a group below the test's. Its own groups have the controller, too.
 func (c cpuTree) group(t testing.TB, path string) string {
 	t.Helper()
 	dir := filepath.Join(c.dir, path)
@@ -79,7 +79,7 @@ func (c cpuTree) limit(t testing.TB, dir string, quota, period int) {
 	check(t, os.WriteFile(dir+"/cpu.cfs_quota_us", strconv.AppendInt(nil, int64(quota), 10), 0))
 }
 
-// files is the second source: what the group's files tell. Times of v2 are whole microseconds.
+// files is the second source: the group's files. Times of v2 are whole microseconds.
 func (c cpuTree) files(t testing.TB, dir string) (l CPULimit, limited bool) {
 	t.Helper()
 	quotaFile, periodFile, throttled, unit := "cpu.cfs_quota_us", "cpu.cfs_period_us", "throttled_time", time.Nanosecond
@@ -112,7 +112,7 @@ func (c cpuTree) files(t testing.TB, dir string) (l CPULimit, limited bool) {
 	return l, true
 }
 
-// burstFile is there since Linux 5.14.
+// burstFile exists since Linux 5.14.
 func (c cpuTree) burstFile() string {
 	if c.v2 {
 		return "/cpu.max.burst"
@@ -134,7 +134,7 @@ func micros(t testing.TB, s string) time.Duration {
 	return time.Duration(n) * time.Microsecond
 }
 
-// openBandwidth skips on kernels without the iterator: 5.10 of those that are tested.
+// openBandwidth skips kernels without the iterator: of the tested ones, 5.10.
 func openBandwidth(t testing.TB, dir string) *Bandwidth {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.BPF)
@@ -148,7 +148,7 @@ func openBandwidth(t testing.TB, dir string) *Bandwidth {
 	return b
 }
 
-// burnIn keeps a CPU busy in a group until the function it gives is called.
+// burnIn keeps a CPU busy in a group until the function it returns is called.
 func burnIn(t testing.TB, dir string) (stop func()) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe") // a guest has no shell
@@ -174,7 +174,7 @@ func TestBandwidth(t *testing.T) {
 		top := fmt.Sprintf("g%d", i)
 		dir := tree.group(t, top)
 		dirs = append(dirs, dir)
-		if i%3 == 0 { // its limit is that of a group below it
+		if i%3 == 0 { // its limit is the limit of a group below it
 			tree.delegate(t, top)
 			dir = tree.group(t, top+"/below")
 			dirs = append(dirs, dir)
@@ -220,7 +220,7 @@ func TestBandwidth(t *testing.T) {
 // TestAllLimitsOfTheHost compares every group of the host, whoever made it.
 func TestAllLimitsOfTheHost(t *testing.T) {
 	tree := newTree(t)
-	tree.limit(t, tree.dir, 70_000, 100_000) // there is one at least
+	tree.limit(t, tree.dir, 70_000, 100_000) // there is at least one
 	root := cpuTree{dir: filepath.Dir(tree.dir), v2: tree.v2}
 	b := openBandwidth(t, root.dir)
 	got := map[uint64]CPULimit{}
@@ -261,7 +261,7 @@ func isFile(name string) bool {
 	return err == nil
 }
 
-// TestTooManyLimits: more groups than one read of the iterator holds are an error, not a shorter list.
+// TestTooManyLimits: if there are more groups than one read of the iterator holds, it is an error, not a shorter list.
 func TestTooManyLimits(t *testing.T) {
 	tree := newTree(t)
 	b := openBandwidth(t, tree.dir)

@@ -24,18 +24,18 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// The windows of a benchmark, with the programs and without in turns. A window has thousands of connections. What the
-// machine does besides changes from one window to the next by more than the programs cost, so there are many pairs,
-// each window with the programs beside two without, and what is given is the median of the pairs and the interval in
-// which it lies (19 times of 20).
+// The windows of a benchmark alternate with and without the programs. A window has thousands of connections. Other work
+// on the machine changes more from one window to the next than the programs cost. So there are many pairs, each a
+// window with the programs beside two without. The result is the median of the pairs and the interval in which it lies
+// (19 times of 20).
 const (
 	benchPairs  = 24
 	benchWindow = 500 * time.Millisecond
 )
 
-// BenchmarkOverhead is where the Overhead of the collectors comes from: the throughput of a load with the programs over
-// that without, and the CPU time that perfdoctor itself takes: for a sample, of which there is one a second, and once,
-// to begin and at the end. The default set is every collector of this package that needs no --deep.
+// BenchmarkOverhead gives the Overhead of the collectors: the throughput of a load with the programs over that without,
+// and the CPU time that perfdoctor itself takes: for a sample, which comes once a second, and once, to begin and at the
+// end. The default set is every collector of this package that needs no --deep.
 func BenchmarkOverhead(b *testing.B) {
 	testenv.Need(b, testenv.Root, testenv.BPF)
 	for _, load := range []struct {
@@ -55,7 +55,7 @@ func BenchmarkOverhead(b *testing.B) {
 			}
 			b.Run(load.name+"/"+name, func(b *testing.B) {
 				l := load.start(b)
-				l.env.Target.Kind = host.KindHost // all there is, in all namespaces: what costs most
+				l.env.Target.Kind = host.KindHost // everything, in all namespaces: what costs most
 				for b.Loop() {
 					l.compare(b, names)
 				}
@@ -67,7 +67,7 @@ func BenchmarkOverhead(b *testing.B) {
 // A benchLoad is what the programs slow down.
 type benchLoad struct {
 	env   collect.Env
-	units func() float64 // done so far; nil where the load does nothing
+	units func() float64 // done so far; nil if the load does nothing
 }
 
 // compare runs the windows and reports medians.
@@ -81,7 +81,7 @@ func (l *benchLoad) compare(b *testing.B, names []string) {
 		note("ms-to-open", 1e3*ownCPU(b, func() { srcs = openAll(b, l.env, names) }).Seconds())
 		measured := l.rate(measuredFor) // most of the time the kernel does not measure: the next window
 		note("%-cpu-programs", 100*srcs.used(b))
-		with := l.rate(turnEvery) // as long as what is attached in turns has one
+		with := l.rate(turnEvery) // as long as a window of the programs attached in turns
 		note("%-cpu-sampling", 100*ownCPU(b, func() { sampleAll(b, srcs.ticking) }).Seconds())
 		note("ms-at-end", 1e3*ownCPU(b, func() { sampleAll(b, srcs.atEnd) }).Seconds())
 		srcs.close(b)
@@ -104,7 +104,7 @@ func (l *benchLoad) compare(b *testing.B, names []string) {
 	}
 }
 
-// rate gives the units a second in a window.
+// rate returns the units a second in a window.
 func (l *benchLoad) rate(window time.Duration) float64 {
 	if l.units == nil {
 		time.Sleep(window)
@@ -115,7 +115,7 @@ func (l *benchLoad) rate(window time.Duration) float64 {
 	return (l.units() - before) / time.Since(began).Seconds()
 }
 
-// openSet are collectors at work, by pace.
+// openSet are open collectors, by pace.
 type openSet struct{ ticking, atEnd []collect.Source }
 
 func (o openSet) close(b *testing.B) {
@@ -127,7 +127,7 @@ func (o openSet) close(b *testing.B) {
 	}
 }
 
-// used gives the CPUs that the programs took in the interval in which the kernel measured them.
+// used returns the CPUs that the programs took in the interval in which the kernel measured them.
 func (o openSet) used(b *testing.B) float64 {
 	b.Helper()
 	rec := sampleAll(b, o.ticking)
@@ -144,7 +144,7 @@ func (o openSet) used(b *testing.B) float64 {
 func openAll(b *testing.B, env collect.Env, names []string) (out openSet) {
 	b.Helper()
 	l := &Loader{}
-	defer l.Keep()() // as in a diagnosis, which opens them side by side, so that the kernel's types are read once
+	defer l.Keep()() // as in a diagnosis, which opens them in parallel, so that the kernel's types are read once
 	for _, c := range Collectors(l, Options{LeaveJVMs: true}) {
 		if names != nil && !slices.Contains(names, c.Name) {
 			continue
@@ -198,8 +198,8 @@ func median(row []float64) float64 {
 	return s[len(s)/2]
 }
 
-// interval gives the median and where it lies with a certainty of 95 %: between the values whose rank, of n tosses of a
-// coin, is 1.96 standard deviations from the middle.
+// interval returns the median and where it lies with a certainty of 95 %: between the values whose rank, of n tosses of
+// a coin, is 1.96 standard deviations from the middle.
 func interval(row []float64) (low, middle, high float64) {
 	s := slices.Sorted(slices.Values(row))
 	n := len(s)
@@ -216,7 +216,7 @@ http {
 	server { listen 127.0.0.1:9000; location / { return 200 "a small answer\n"; } }
 }`
 
-// shortConnectionsOfNginx is what the programs cost a service as it is: nginx, with a connection for each request of
+// shortConnectionsOfNginx measures what the programs cost a real service: nginx, with a connection for each request of
 // wrk.
 func shortConnectionsOfNginx(t testing.TB) *benchLoad {
 	testenv.Need(t, testenv.Tool("nginx"), testenv.Tool("wrk"))
@@ -240,7 +240,7 @@ func shortConnectionsOfNginx(t testing.TB) *benchLoad {
 	return loadOfConnections(t, h)
 }
 
-// shortConnections are both ends of connections of one request each, on loopback, by programs that do nothing else.
+// shortConnections runs both ends of connections of one request each, on loopback, in programs that do nothing else.
 func shortConnections(t testing.TB) *benchLoad {
 	h := timeWaitlessHost(t)
 	const addr = "127.0.0.1:9000"
@@ -260,8 +260,8 @@ func shortConnections(t testing.TB) *benchLoad {
 	return loadOfConnections(t, h)
 }
 
-// timeWaitlessHost forgets what is in TIME_WAIT at once: no port is searched for long, however many connections there
-// were.
+// timeWaitlessHost drops TIME_WAIT sockets at once. So the search for a port is never long, however many connections
+// there were.
 func timeWaitlessHost(t testing.TB) *lab.Host {
 	t.Helper()
 	h := newHost(t)
@@ -272,7 +272,7 @@ func timeWaitlessHost(t testing.TB) *lab.Host {
 	return h
 }
 
-// loadOfConnections is what h does, counted in connections, as soon as it is at its rate.
+// loadOfConnections is the work of h, counted in connections, as soon as it has reached its rate.
 func loadOfConnections(t testing.TB, h *lab.Host) *benchLoad {
 	t.Helper()
 	time.Sleep(benchWindow)
@@ -286,7 +286,7 @@ func loadOfConnections(t testing.TB, h *lab.Host) *benchLoad {
 	}}
 }
 
-// pin keeps the threads of a process on a CPU, also those that they will start: where the kernel puts them changes what
+// pin keeps the threads of a process on a CPU, also those that it will start. Where the kernel puts them changes what
 // they do in a second by more than any program does.
 func pin(t testing.TB, pid, cpu int) {
 	t.Helper()
@@ -309,7 +309,7 @@ func pinThread(tid, cpu int) error {
 	return unix.SchedSetaffinity(tid, &set)
 }
 
-// contextSwitches are two threads that wake each other, each on a CPU: two switches a round. Between CPUs each wakes
+// contextSwitches runs two threads that wake each other, each on a CPU: two switches a round. Between CPUs each wakes
 // the other's CPU by an interrupt.
 func contextSwitches(t testing.TB, cpu, other int) *benchLoad {
 	var there, back [2]int
@@ -344,7 +344,7 @@ func contextSwitches(t testing.TB, cpu, other int) *benchLoad {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_, _ = unix.Close(there[1]), unix.Close(back[1]) // the next write fails, or the read has its end
+		_, _ = unix.Close(there[1]), unix.Close(back[1]) // the next write fails, or the read meets its end
 		<-done
 		<-done
 		_, _ = unix.Close(there[0]), unix.Close(back[0])

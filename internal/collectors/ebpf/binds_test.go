@@ -35,7 +35,7 @@ func bindOnce(t *testing.T, h *lab.Host, kind int, to unix.Sockaddr, later bool)
 	return fd, unix.Bind(fd, to)
 }
 
-// TestBinds: of all that bind, those that have bind() choose a port are counted, and of these those that found none.
+// TestBinds counts the sockets that let bind() choose a port, and those among them that found none.
 func TestBinds(t *testing.T) {
 	h := newHost(t)
 	if err := h.Sysctl("net.ipv4.ip_local_port_range", "20000 20096"); err != nil { // 97 ports

@@ -12,8 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// TestCallers: functions without a frame of their own, of the program and of the C library, are under those that call
-// them, however they are linked; and those are under their own callers, once each.
+// TestCallers: functions without a frame of their own, in the program and in the C library, appear below their callers,
+// however they are linked. The callers appear below their own callers, once each.
 func TestCallers(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("gcc"))
 	for name, flags := range map[string][]string{

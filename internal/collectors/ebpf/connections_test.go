@@ -54,7 +54,7 @@ func connect(t testing.TB, h *lab.Host, addr string, o lab.ClientOptions) lab.St
 // settled waits until a server has seen the end of all connections.
 func settled() { time.Sleep(100 * time.Millisecond) }
 
-// netCounter is the second source: what the namespace's own counter says.
+// netCounter is the second source: the namespace's own counter.
 func netCounter(t testing.TB, file, group, name string) float64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + file)
@@ -84,7 +84,7 @@ func netCounter(t testing.TB, file, group, name string) float64 {
 	return 0
 }
 
-// TestShortConnections: a prime number of connections in, exactly that many out, in every number that tells of them.
+// TestShortConnections makes a prime number of connections. Every number that counts them must be exactly that.
 func TestShortConnections(t *testing.T) {
 	const n, requestBytes = 1009, 64
 	for _, c := range []struct {
@@ -121,14 +121,14 @@ func TestShortConnections(t *testing.T) {
 				return o.done(), o.missed
 			}
 			rec, missed := run()
-			// An interrupt that comes while a program runs cannot run it (bpf_prog_active); the recording says so, and
-			// is no test of the counts.
+			// An interrupt during a run of a program cannot run it (bpf_prog_active). The recording says so, and is no
+			// test of the counts.
 			for try := 2; missed && try <= 3; try++ {
 				rec, missed = run()
 			}
 			least := 6.0 * n
 			if time.Since(opening) > measuredFor {
-				least = 1 // past the meter's first interval it is an estimate, of a load that has ended or not begun
+				least = 1 // past the meter's first interval it is an estimate, for a load that has ended or not begun
 			}
 			turns := float64(n * c.requests)
 			client := []string{"netns", "target", "side", "client", "endpoint", addr, "pid", strconv.Itoa(os.Getpid())}
@@ -158,7 +158,7 @@ func TestShortConnections(t *testing.T) {
 	}
 }
 
-// TestTurnedAway: connections that a server closes with a request unread, after one answer, and after four.
+// TestTurnedAway has connections that a server closes with a request unread, after one answer, and after four.
 func TestTurnedAway(t *testing.T) {
 	const n = 53
 	for _, c := range []struct {
@@ -181,7 +181,7 @@ func TestTurnedAway(t *testing.T) {
 	}
 }
 
-// TestTurnedAwayWithAWord: of connections that the client closes first, those that got no more than a short word count.
+// TestTurnedAwayWithAWord: if the client closes first, only connections that got no more than a short word count.
 func TestTurnedAwayWithAWord(t *testing.T) {
 	const n = 20
 	for _, c := range []struct {
@@ -208,7 +208,7 @@ func TestTurnedAwayWithAWord(t *testing.T) {
 	}
 }
 
-// greet sends so many bytes after the first of each client, and closes when the client has.
+// greet sends so many bytes after the first byte of each client, and closes when the client has closed.
 func greet(l net.Listener, bytes int) {
 	for {
 		c, err := l.Accept()
@@ -264,7 +264,8 @@ func listenIn(t *testing.T, h *lab.Host) (l net.Listener) {
 	return l
 }
 
-// closeAfter serves so many bytes on each connection, and then closes it; with none while the first is unread.
+// closeAfter serves so many bytes on each connection and then closes it. If the number is 0, it closes while the first
+// byte is unread.
 func closeAfter(l net.Listener, answers int) {
 	for {
 		c, err := l.Accept()
@@ -298,8 +299,8 @@ func askUntilClosed(address string) error {
 	}
 }
 
-// TestGivenUp: connections that the client closes, or resets, while it waits for an answer; and those of clients that
-// say good-bye, or that were answered. A reset counts at both ends where an answer was outstanding.
+// TestGivenUp has connections that the client closes or resets while it waits for an answer, and connections whose
+// clients say good-bye or were answered. A reset counts at both ends if an answer was outstanding.
 func TestGivenUp(t *testing.T) {
 	const n, waits, jiffy = 10, 250 * time.Millisecond, 10 * time.Millisecond // the longest, of CONFIG_HZ 100
 	for _, c := range []struct {
@@ -316,7 +317,7 @@ func TestGivenUp(t *testing.T) {
 		}, 0, 0},
 		{"a second request", func(c *net.TCPConn) error {
 			err := echo(c)
-			time.Sleep(2 * jiffy) // what comes within one has no order
+			time.Sleep(2 * jiffy) // what comes within one jiffy has no order
 			return errors.Join(err, say(c, waits))
 		}, n, 0},
 		{"good-bye", func(c *net.TCPConn) error { return errors.Join(echo(c), say(c, 0)) }, 0, 0},
@@ -346,7 +347,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestGoodBye: what a client says after the server has closed is no request, though it is answered by a reset: TLS has
+// TestGoodBye: what a client says after the server has closed is not a request, though the answer is a reset. TLS has
 // such a good-bye.
 func TestGoodBye(t *testing.T) {
 	const n, jiffy = 10, 10 * time.Millisecond
@@ -368,7 +369,7 @@ func TestGoodBye(t *testing.T) {
 	want(t, rec, 0, metric.ResetsUnanswered, client...)
 }
 
-// goodBye asks a server that closes after the first answer, and says something a while after that.
+// goodBye asks a server that closes after the first answer, and says something a while later.
 func goodBye(address string, later time.Duration) error {
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -387,7 +388,7 @@ func goodBye(address string, later time.Duration) error {
 	return err
 }
 
-// giveUp makes n connections, each of which talks to a server that answers the first byte of each alone.
+// giveUp makes n connections. Each talks to a server that answers only the first byte.
 func giveUp(t *testing.T, n int, talk func(*net.TCPConn) error) (rec *recording.Recording, address string) {
 	t.Helper()
 	h := newHost(t)
@@ -432,7 +433,7 @@ func answerOnes(l net.Listener) {
 	}
 }
 
-// echo says what is answered, and waits for that.
+// echo sends what is answered and waits for the answer.
 func echo(c *net.TCPConn) error {
 	b := []byte{1}
 	_, err := c.Write(b)
@@ -440,14 +441,14 @@ func echo(c *net.TCPConn) error {
 	return errors.Join(err, err2)
 }
 
-// say says what is not answered, and waits a while.
+// say sends what is not answered and waits a while.
 func say(c *net.TCPConn, wait time.Duration) error {
 	_, err := c.Write([]byte{2})
 	time.Sleep(wait)
 	return err
 }
 
-// TestProcesses: each process has its own flow, and the namespace's counter agrees with their sum.
+// TestProcesses: each process has its own flow, and the namespace's counter is their sum.
 func TestProcesses(t *testing.T) {
 	h := newHost(t)
 	addr := listen(t, h, "127.0.0.1:0", lab.ServeOptions{})
@@ -483,7 +484,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestFailures: each way to fail under its own name.
+// TestFailures: each kind of failure has its own name.
 func TestFailures(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		h := newHost(t)
@@ -498,7 +499,7 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("no port", func(t *testing.T) {
 		h := newHost(t)
-		// An even number: of an odd one, connect() may leave a port out (remaining &= ~1U in __inet_hash_connect,
+		// An even number: for an odd one, connect() may leave a port out (remaining &= ~1U in __inet_hash_connect,
 		// inet_hashtables.c).
 		if err := h.Sysctl("net.ipv4.ip_local_port_range", "20000 20097"); err != nil {
 			t.Fatal(err)
@@ -566,8 +567,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// dialOnce connects to a port of the host's loopback, expecting this error or 0. The descriptor is closed with the
-// test.
+// dialOnce connects to a port of the host's loopback and expects this error, or success for 0. The descriptor is closed
+// with the test.
 func dialOnce(t *testing.T, h *lab.Host, port int, expect unix.Errno) int {
 	t.Helper()
 	fd, err := h.Socket(unix.AF_INET, unix.SOCK_STREAM)
@@ -585,8 +586,8 @@ func dialOnce(t *testing.T, h *lab.Host, port int, expect unix.Errno) int {
 	return fd
 }
 
-// TestOtherNamespace: with a target, only its network namespace is looked at; with the whole host, all are, each by its
-// name.
+// TestOtherNamespace: with a target, only its network namespace is looked at. With the whole host, all namespaces are,
+// each by its name.
 func TestOtherNamespace(t *testing.T) {
 	l := labtest.New(t)
 	target, err := l.Host("target")
@@ -615,7 +616,7 @@ func TestOtherNamespace(t *testing.T) {
 	want(t, wide.done(), 101, metric.Connects, "netns", fmt.Sprintf("net:[%d]", ino), "side", "client")
 }
 
-// TestPortSearch: beyond half of the port range the search takes many times as long, and the programs see it before any
+// TestPortSearch: beyond half of the port range the search takes many times as long. The programs see it before any
 // connection fails.
 func TestPortSearch(t *testing.T) {
 	h := newHost(t)
@@ -642,7 +643,7 @@ func TestPortSearch(t *testing.T) {
 	want(t, o.done(), 0, metric.ConnectFailures)
 }
 
-// TestLeftEntries: entries of sockets that have ended stay for the next ones, but not when there are many.
+// TestLeftEntries: entries of ended sockets stay for the next sockets, but not if there are many.
 func TestLeftEntries(t *testing.T) {
 	const n = 211
 	for _, c := range []struct {

@@ -51,7 +51,7 @@ func start(t testing.TB, args ...string) *program {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // after an error only: else it has ended
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // only after an error: else it has ended
 	if line, err := p.out.ReadString('\n'); err != nil || line != "ready\n" {
 		t.Fatalf("%s said %q, %v", args[0], line, err)
 	}
@@ -74,17 +74,17 @@ func (p *program) end() string {
 	return string(text)
 }
 
-// profiled gives the profile of a while in which the process gets this much CPU time, by the count of the kernel, with
-// what it got.
+// profiled returns the profile of a while in which the process gets this much CPU time, as the kernel counts it, and
+// the CPU time that it got.
 func (p *program) profiled(d time.Duration) (own *stacks.Profile, used time.Duration) {
 	p.t.Helper()
 	return p.profiledBy(d, func() time.Duration { return cpuTime(p.t, p.cmd.Process.Pid) })
 }
 
-// profiledBy gives the profile of a while that is this long by a clock, with the CPU time that the process got in it.
+// profiledBy returns the profile of a while that is this long by a clock, with the CPU time that the process got in it.
 func (p *program) profiledBy(d time.Duration, clock func() time.Duration) (own *stacks.Profile, used time.Duration) {
 	p.t.Helper()
-	const most = 10 // times as long, where others take the CPUs
+	const most = 10 // times as long, if others take the CPUs
 	env := targetOf(p.t, p.cmd.Process.Pid)
 	env.Duration = most * d
 	o := openNamed(p.t, cpuProfileName, env)
@@ -125,7 +125,7 @@ func cpuTime(t testing.TB, pid int) (sum time.Duration) {
 	return sum
 }
 
-// threadTime is the CPU time of this thread, to the moment.
+// threadTime is the CPU time of this thread at the moment.
 func threadTime(t testing.TB) time.Duration {
 	t.Helper()
 	var now unix.Timespec
@@ -151,14 +151,14 @@ func share(p *stacks.Profile, name string) float64 {
 	return float64(p.Inclusive(p.Set(named(name))).Value) / float64(p.Total().Value)
 }
 
-// checkSum compares the samples with the CPU time: each CPU's clock and the scheduler's share nothing.
+// checkSum compares the samples with the CPU time. Each CPU's clock and the scheduler's share nothing.
 func checkSum(t *testing.T, p *stacks.Profile, used time.Duration) {
 	t.Helper()
 	sampled := time.Duration(p.Total().Value)
 	t.Logf("%d samples stand for %v, the kernel counted %v", p.Total().Count, sampled, used)
-	// A program that keeps a CPU busy is sampled at each tick; one that shares it is a matter of chance, 3 sigma of n
-	// samples. An emulated guest that waits for its host misses ticks, while its scheduler's clock goes on: a third of
-	// them on a busy machine.
+	// A program that keeps a CPU busy is sampled at each tick. For one that shares a CPU it is a matter of chance, 3
+	// sigma of n samples. An emulated guest that waits for its host misses ticks, while its scheduler's clock goes on:
+	// a third of them on a busy machine.
 	tolerance := 0.05 + 3/math.Sqrt(float64(p.Total().Count))
 	off := sampled.Seconds()/used.Seconds() - 1
 	if off > tolerance || off < -tolerance && !guest.Inside() {
@@ -166,8 +166,8 @@ func checkSum(t *testing.T, p *stacks.Profile, used time.Duration) {
 	}
 }
 
-// TestWhatRepeats: a program that takes turns between two functions in the very period of the sampling clock. A clock
-// that kept its period would find it in one of them only.
+// TestWhatRepeats has a program that alternates between two functions with the period of the sampling clock. A clock
+// that kept its period would find it in only one of them.
 func TestWhatRepeats(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -191,7 +191,7 @@ func TestWhatRepeats(t *testing.T) {
 	inSecond := float64(own.Inclusive(own.Set(named("ebpf.secondHalf"))).Value)
 	got, want := inFirst/(inFirst+inSecond), first.Seconds()/(first+second).Seconds()
 	t.Logf("%.2f of the samples in one half, %.2f of the CPU time", got, want)
-	// In 24 stretches of one period each the samples wander through 2.5 of the program's periods at most: 0.06 is a
+	// In 24 stretches of one period each, the samples wander through at most 2.5 of the program's periods: 0.06 is a
 	// standard deviation.
 	if math.Abs(got-want) > 0.3 {
 		t.Errorf("%.2f of the samples in one half of what repeats every %v, want %.2f ± 0.3", got, meanPeriod, want)
@@ -212,7 +212,7 @@ func secondHalf(began time.Time) {
 	}
 }
 
-// checkShare wants the share that another source tells, within three standard deviations.
+// checkShare expects the share that another source gives, within three standard deviations.
 func checkShare(t *testing.T, p *stacks.Profile, name string, want float64) {
 	t.Helper()
 	got, n := share(p, name), float64(p.Total().Count)
@@ -287,7 +287,7 @@ func goShare(t *testing.T, file, name string) float64 {
 	return of / all
 }
 
-// TestJVM: kernel and Java in one stack, with names; and without frame pointers what is left of it.
+// TestJVM: kernel and Java are in one stack, with names. Without frame pointers, only a part of it is left.
 func TestJVM(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Java, testenv.Tool("javac"))
 	dir := t.TempDir()
@@ -300,8 +300,8 @@ func TestJVM(t *testing.T) {
 	}{{"-XX:+PreserveFramePointer", true}, {"-XX:-PreserveFramePointer", false}} {
 		t.Run(tc.flag, func(t *testing.T) {
 			t.Parallel()
-			// Which of two methods is compiled first decides whether one has the other in it, and then no frame of its
-			// own: on a busy machine Mixed.kernel was in Mixed.work.
+			// Which of two methods is compiled first decides whether it inlines the other, which then has no frame of
+			// its own. On a busy machine Mixed.kernel was inlined into Mixed.work.
 			p := start(t, "java", "-Xmx64m", tc.flag, "-XX:CompileCommand=quiet",
 				"-XX:CompileCommand=dontinline,Mixed.kernel", "-cp", dir, "Mixed")
 			// Until it is compiled, however little of the CPUs it gets.
@@ -332,8 +332,8 @@ func TestJVM(t *testing.T) {
 				t.Errorf("%d samples from Java to the kernel; %.2f of the Java stacks are one frame deep",
 					mixed.Total().Count, deep)
 			}
-			// What is left of a stack by chance depends on the code: of a program that recurses more than of one that
-			// calls libraries.
+			// How much of a stack is left by chance depends on the code: more for a program that recurses than for one
+			// that calls libraries.
 			if !tc.whole && deep < 0.1 {
 				t.Errorf("%.2f of the Java stacks are one frame deep, without frame pointers", deep)
 			}
@@ -342,8 +342,8 @@ func TestJVM(t *testing.T) {
 }
 
 // TestOwnCPU: this program computes, and has the kernel zero memory. It needs no compiler and no JVM, so it runs in
-// guests too. What its two functions used is what their thread used in them: the other threads of the Go runtime, which
-// wait for each other by spinning, take a third of the whole in an emulated guest.
+// guests too. Its two functions used what their thread used in them. The other threads of the Go runtime, which wait
+// for each other by spinning, take a third of the whole in an emulated guest.
 func TestOwnCPU(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -385,7 +385,7 @@ func TestOwnCPU(t *testing.T) {
 	}
 }
 
-// checkTimes wants samples in each time bucket in which the program worked all the time, and none after the profile's
+// checkTimes expects samples in each time bucket in which the program worked all the time, and none after the profile's
 // end.
 func checkTimes(t *testing.T, p *stacks.Profile, worked, end time.Duration) {
 	t.Helper()
@@ -428,7 +428,7 @@ func readZeros(t *testing.T, zeros *os.File) {
 	}
 }
 
-// TestWholeHost: a host has no target, and its idle task no samples.
+// TestWholeHost: a host has no target, and its idle task has no samples.
 func TestWholeHost(t *testing.T) {
 	o := openNamed(t, cpuProfileName, collect.Env{
 		Host: host.Local(), Target: host.Target{Kind: host.KindHost},
@@ -450,8 +450,8 @@ func TestWholeHost(t *testing.T) {
 	}
 }
 
-// TestTables: an entry for the kernel's and one for the program's stack of each sample, between the bounds; time
-// buckets that can be told apart, and that fit.
+// TestTables: each sample has an entry for the kernel's stack and one for the program's, between the bounds. Time
+// buckets can be told apart, and they fit.
 func TestTables(t *testing.T) {
 	for _, tc := range []struct {
 		cpus   int

@@ -19,7 +19,7 @@ func question(id, kind uint16) []byte {
 	return binary.BigEndian.AppendUint16(q, 1) // the Internet
 }
 
-// answerQuestions answers with the code that the number of a question has in its last digit; 9 is no answer.
+// answerQuestions answers with the code in the last digit of the question's number. 9 is no answer.
 func answerQuestions(server *net.UDPConn, wait time.Duration) {
 	buffer := make([]byte, 512)
 	for {
@@ -37,8 +37,8 @@ func answerQuestions(server *net.UDPConn, wait time.Duration) {
 	}
 }
 
-// TestDNS: each question is counted once, with the code of its answer and the time until then, also where none comes;
-// what is no question is not.
+// TestDNS: each question is counted once, with the code of its answer and the time until then, even if no answer comes.
+// Packets that are not questions are not counted.
 func TestDNS(t *testing.T) {
 	const waits = 3 * time.Millisecond
 	for _, address := range []string{"127.0.0.1", "::1"} {
@@ -90,7 +90,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// TestDNSOfOthers: what another process asks is nobody's of the target.
+// TestDNSOfOthers: questions of other processes are not the target's.
 func TestDNSOfOthers(t *testing.T) {
 	server, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	check(t, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// TestExchanges: a prime number of exchanges of a known time, as the server and as the client of one process, and
-// exactly so many are counted on each side, at that time. A batch of requests that is answered at once is one exchange,
+// TestExchanges makes a prime number of exchanges of a known time, with one process as the server and as the client.
+// Exactly so many are counted on each side, at that time. A batch of requests that is answered at once is one exchange,
 // and so is a request that comes in two parts.
 func TestExchanges(t *testing.T) {
 	const n, takes = 211, 3 * time.Millisecond
@@ -58,8 +58,9 @@ func TestExchanges(t *testing.T) {
 	}
 }
 
-// TestExchangesAtTimer: answers that are sent after a sleep follow the end of a timed wait, and of those that are sent
-// at once as many do as that is a part of the time: the runtime has timers of its own (sysmon in runtime/proc.go).
+// TestExchangesAtTimer: answers that are sent after a sleep follow the end of a timed wait. Answers that are sent at
+// once do so in proportion to that share of the time, because the runtime has timers of its own (sysmon in
+// runtime/proc.go).
 func TestExchangesAtTimer(t *testing.T) {
 	for _, c := range []struct {
 		n           int
@@ -93,8 +94,8 @@ func TestExchangesAtTimer(t *testing.T) {
 	}
 }
 
-// TestExchangesOfClosed: of a peer that answers and closes, a client reads the answer later. Nothing is kept of such a
-// connection, whose memory is that of the next one, and each is an exchange.
+// TestExchangesOfClosed: if a peer answers and closes, the client reads the answer later. Nothing of such a connection
+// is kept, since its memory is reused for the next one, and each is an exchange.
 func TestExchangesOfClosed(t *testing.T) {
 	const n = 53
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -119,7 +120,7 @@ func TestExchangesOfClosed(t *testing.T) {
 		check(t, err)
 		_, err = c.Write([]byte{1})
 		check(t, err)
-		time.Sleep(2 * time.Millisecond) // until the answer is there, and the end of it
+		time.Sleep(2 * time.Millisecond) // until the answer and its end are there
 		_, err = io.ReadFull(c, make([]byte, 1))
 		check(t, err)
 		check(t, c.Close())
@@ -139,8 +140,8 @@ func TestExchangesOfClosed(t *testing.T) {
 	}
 }
 
-// TestExchangesInTurns: attached for a part of the time, the programs tell as many exchanges as there were, with the
-// times that they had: of connections that ask again at once, and of those that ask four times in a turn.
+// TestExchangesInTurns: attached for a part of the time, the programs count as many exchanges as there were, with the
+// times that they had. The connections ask again at once, or ask four times in a turn.
 func TestExchangesInTurns(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
@@ -189,7 +190,7 @@ func TestExchangesInTurns(t *testing.T) {
 	}
 }
 
-// askUntil asks on one connection, and waits after each answer.
+// askUntil asks on one connection and waits after each answer.
 func askUntil(address string, until time.Time, wait time.Duration, asked *atomic.Int64) error {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -208,9 +209,9 @@ func askUntil(address string, until time.Time, wait time.Duration, asked *atomic
 	return nil
 }
 
-// plausible tells whether a median agrees with what the client measured, within a bucket's width and what clocks differ
-// by. A server's time ends with its answer: that the client has to be woken, which takes a millisecond in an emulated
-// guest, is not in it.
+// plausible tells whether a median agrees with what the client measured, within a bucket's width and the difference of
+// the clocks. A server's time ends with its answer. It does not include waking the client, which takes a millisecond in
+// an emulated guest.
 func plausible(side string, got, measured, wait float64) bool {
 	least := 0.9 * measured
 	if side == "server" {
@@ -237,7 +238,7 @@ func answer(l net.Listener, bytes int, wait time.Duration) {
 	}
 }
 
-// askAll makes so many exchanges on one connection and gives how long each took: from its first part on, and from its
+// askAll makes so many exchanges on one connection and returns how long each took, from its first part and from its
 // last.
 func askAll(address string, n, parts, batch int) (whole, rest []time.Duration, err error) {
 	conn, err := net.Dial("tcp", address)
@@ -270,7 +271,7 @@ func middle(took []time.Duration) float64 {
 	return took[len(took)/2].Seconds()
 }
 
-// middleOf gives the bound of the bucket that has the median.
+// middleOf returns the bound of the bucket that has the median.
 func middleOf(rec *recording.Recording, labels []string) float64 {
 	counts, all := map[float64]float64{}, 0.0
 	for _, s := range rec.Counter(metric.ExchangeDurations, labels...) {

@@ -45,8 +45,8 @@ ffffffff80ffffff 0xffffffff80ffffff
 	}
 }
 
-// TestKernelSymbols asks the kernel for the first and the last byte of a prime number of functions of its own list, by
-// which it is judged.
+// TestKernelSymbols asks the kernel for the first and the last byte of a prime number of functions. The kernel's own
+// list is the reference.
 func TestKernelSymbols(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	const functions = 997
@@ -74,7 +74,7 @@ func TestKernelSymbols(t *testing.T) {
 	}
 }
 
-// kallsyms gives the names of functions of the kernel by their first address and by their last, spread over the list.
+// kallsyms returns the names of functions of the kernel by their first address and by their last, spread over the list.
 func kallsyms(t *testing.T, functions int) (first, last map[uint64][]string) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/kallsyms")

@@ -18,8 +18,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// burnVar makes the test's program a child that does nothing but keep a CPU busy; burnChildren has it start others that
-// do so for burnShort of CPU time, one after the other.
+// burnVar makes the test's program a child that only keeps a CPU busy. burnChildren makes it start children, one after
+// the other, that do so for burnShort of CPU time.
 const (
 	burnVar      = "PERFDOCTOR_TEST_BURN"
 	burnChildren = "children"
@@ -51,9 +51,9 @@ func burn() {
 	}
 }
 
-// The main goroutine stays on the main thread: a test that moves its thread into another network namespace (alone) has
-// another one, as the main thread does not end with a goroutine, and /proc/PID/ns/net of the whole process is that of
-// its main thread.
+// The main goroutine stays on the main thread. A test that moves its thread into another network namespace (alone) has
+// another thread, because the main thread does not end with a goroutine, and /proc/PID/ns/net of the whole process is
+// that of its main thread.
 func init() { runtime.LockOSThread() } //nolint:gochecknoinits // only here does a lock hold main on the main thread
 
 func TestMain(m *testing.M) {
@@ -75,13 +75,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// opened is one collector of this package at work.
+// opened is one open collector of this package.
 type opened struct {
 	t   testing.TB
 	src collect.Source
 	b   *recording.Builder
 
-	missed bool // the kernel has not run a program for an event, and said so
+	missed bool // the kernel skipped a program for an event, and said so
 }
 
 // close may be called twice: by a benchmark when a turn is over, and at the end.
@@ -95,7 +95,7 @@ func (o *opened) close() {
 	o.src = nil
 }
 
-// openNamed opens a collector. Only a kernel that is older than the collector declares may not be able to.
+// openNamed opens a collector. It may only fail on a kernel that is older than the collector declares.
 func openNamed(t testing.TB, name string, env collect.Env) *opened {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.BPF)
@@ -151,7 +151,7 @@ func (o *opened) sample() {
 	}
 }
 
-// done takes the last sample and gives the recording.
+// done takes the last sample and returns the recording.
 func (o *opened) done() *recording.Recording {
 	o.t.Helper()
 	o.sample()

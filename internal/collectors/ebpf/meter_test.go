@@ -13,8 +13,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// TestMeasuredInTurns: the kernel measures a part of a window, also of a collector that is sampled at its end alone, as
-// each run of any program on the host takes longer meanwhile.
+// TestMeasuredInTurns: the kernel measures only a part of a window, also for a collector that is sampled only at its
+// end, because each run of any program on the host takes longer meanwhile.
 func TestMeasuredInTurns(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	env := collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}, Duration: 2 * time.Second}
@@ -23,7 +23,7 @@ func TestMeasuredInTurns(t *testing.T) {
 			t.Parallel()
 			o := openNamed(t, name, env)
 			for end := time.Now().Add(measuredFor + time.Second); time.Now().Before(end); {
-				_ = end // busy: of an idle CPU there are no samples
+				_ = end // busy: an idle CPU has no samples
 			}
 			rec := o.done()
 			series := rec.Counter(metric.BPFMeasured)
@@ -48,7 +48,7 @@ func TestMeasuredInTurns(t *testing.T) {
 	}
 }
 
-// TestMeasuredIterators: an iterator is measured whenever it runs, as it may never run while it is its turn.
+// TestMeasuredIterators: an iterator is measured whenever it runs, because it may never run in its turn.
 func TestMeasuredIterators(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	s, err := OpenSockets(t.Context(), &Loader{}, ownEnv(t), 0)

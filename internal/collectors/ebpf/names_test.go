@@ -8,8 +8,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/bpf"
 )
 
-// TestProgramNames: what programs cost is told apart by their names alone, so that no two of all sets may have the
-// same.
+// TestProgramNames: the cost of programs is told apart only by their names. So no two programs of all sets may have the
+// same name.
 func TestProgramNames(t *testing.T) {
 	of := map[string]string{}
 	for set, load := range map[string]func() (*cilium.CollectionSpec, error){

@@ -12,8 +12,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// TestPlaced: a function without a symbol, of a stripped program, is named by where it begins, and by the one beside it
-// that the program exports.
+// TestPlaced: in a stripped program, a function without a symbol is named by its start and by the exported function
+// beside it.
 func TestPlaced(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("gcc"), testenv.Tool("strip"))
 	bin := filepath.Join(t.TempDir(), "shares")
@@ -41,7 +41,7 @@ func TestPlaced(t *testing.T) {
 	}
 }
 
-// symbolOf gives where a function of a program begins, as its symbol tells.
+// symbolOf returns where a function of a program begins, according to its symbol.
 func symbolOf(t *testing.T, program, function string) uint64 {
 	t.Helper()
 	f, err := elf.Open(program)

@@ -15,8 +15,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestPortSearchOfTheFunction: the time that tracepoints tell of the search for a port is that of the kernel's own
-// function. It includes what connect() does until the SYN is on its way.
+// TestPortSearchOfTheFunction: the port search time from the tracepoints matches the time in the kernel's own function.
+// It includes what connect() does until the SYN is on its way.
 func TestPortSearchOfTheFunction(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	set, err := (&Loader{}).open(t.Context(), bpf.LoadPortSearch, func(spec *cilium.CollectionSpec, _ *btf.Spec) error {

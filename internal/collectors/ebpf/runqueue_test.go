@@ -21,7 +21,7 @@ import (
 
 const runQueueName = "bpf-run-queue"
 
-// schedstat is the second source: time run, time waited for a CPU, quotas' stops included, and how often it got one, of
+// schedstat is the second source: time run, time waited for a CPU (quota stops included) and how often it got one, of
 // all threads of a process (Documentation/scheduler/sched-stats.rst).
 type schedstat struct {
 	run, delay time.Duration
@@ -100,16 +100,16 @@ func spinning(t *testing.T, spin lab.SpinOptions, quota time.Duration) (pid int,
 	return child.Pid, group
 }
 
-// TestGroupWaits: what a group's threads do between two stops. Schedstat and the programs have to agree in one of three
-// windows, since schedstat (kernel/sched/core.c) counts two things that are no wait, or no run, of the programs':
-//   - A thread that takes the CPU from another runs from when it was woken (rq_clock_skip_update). Until the switch, an
-//     emulated guest that has to wait for its host loses 0.1 ms each time, and more the busier that is: 0.15 of 0.87 s
-//     of a window on Linux 5.10. No window of such a guest is without it. What moves from waiting to running leaves
-//     their sum as it is, and the programs of bpf-scheduler divide it by the same clock as those under test; so a
-//     guest's windows are held against these two.
+// TestGroupWaits measures what a group's threads do between two stops. Schedstat and the programs have to agree in one
+// of three windows, because schedstat (kernel/sched/core.c) differs from the programs in two cases:
+//   - For schedstat, a thread that takes the CPU from another runs from its wakeup (rq_clock_skip_update). Until the
+//     switch, an emulated guest that has to wait for its host loses 0.1 ms each time, and more if the host is busier:
+//     0.15 of 0.87 s of a window on Linux 5.10. This happens in every window of such a guest. Time that moves from
+//     waiting to running does not change their sum, and the programs of bpf-scheduler divide it by the same clock as
+//     those under test. So a guest's windows are compared with these two.
 //   - From Linux 6.12 on, a thread that has gone to sleep may stay in the run queue for a while (152e11f6df29, delayed
-//     dequeue). Moved to another CPU's, it waits from then on (sched_info_enqueue), until it has slept: up to a whole
-//     window. It is no longer moved from 6.14 on (61b82dfb6b7e).
+//     dequeue). If it is moved to another CPU's queue, schedstat counts it as waiting from then on
+//     (sched_info_enqueue) until it has slept: up to a whole window. From 6.14 on it is no longer moved (61b82dfb6b7e).
 func TestGroupWaits(t *testing.T) {
 	pid, group := spinning(t, lab.SpinOptions{Threads: 3, Burst: time.Millisecond, Every: 7 * time.Millisecond}, 0)
 	var apart error
@@ -122,7 +122,7 @@ func TestGroupWaits(t *testing.T) {
 	t.Error(apart)
 }
 
-// groupWaits lets a stopped process run for a second, and holds what its group waited and ran against schedstat's.
+// groupWaits lets a stopped process run for a second, and compares what its group waited and ran with schedstat.
 func groupWaits(t *testing.T, pid int, group string) error {
 	t.Helper()
 	o, threads := openNamed(t, runQueueName, targetOf(t, os.Getpid())), openNamed(t, schedulerName, targetOf(t, pid))
@@ -149,8 +149,8 @@ func groupWaits(t *testing.T, pid int, group string) error {
 		t.Errorf("stopped for %v s by a quota, which there is none of", n)
 	}
 	lengthsAgree(t, rec)
-	// Two clocks, which are read some runs of the programs apart: of 0.5 µs each, and 10 µs in an emulated guest.
-	// Schedstat's does not go on in interrupts.
+	// Two clocks are read some runs of the programs apart: 0.5 µs each, and 10 µs in an emulated guest. Schedstat's
+	// clock does not advance in interrupts.
 	each := total(rec, metric.BPFSeconds) / total(rec, metric.BPFRuns)
 	apart := (10e-6 + 8*each) * waits
 	t.Logf("a run of the programs takes %.0f ns", each*1e9)
@@ -158,8 +158,8 @@ func groupWaits(t *testing.T, pid int, group string) error {
 		return fmt.Errorf("waited %.4f s, by thread %.4f s", waited, byThread)
 	}
 	// On an emulated CPU the scheduler's clock and the programs' are read up to a millisecond apart. Then schedstat has
-	// a fifth less of waits of 2 ms each, and the same of what ran; or, as above, it has a part of what was waited
-	// among what ran, and the same of both together. Either must be the same, and what was waited is held against
+	// a fifth less time for waits of 2 ms each, and the same run time. Or, as above, it has a part of the wait time in
+	// the run time, and the same sum of both. Either must be the same, and the wait time is compared with
 	// bpf-scheduler.
 	if guest.Inside() {
 		both := (want.delay + want.run).Seconds()
@@ -175,8 +175,8 @@ func groupWaits(t *testing.T, pid int, group string) error {
 	return nil
 }
 
-// lengthsAgree holds the waits of the whole host by length against those of all its groups, which are read a moment
-// before, and their time against what these lengths allow.
+// lengthsAgree compares the waits of the whole host by length with those of all its groups, which are read a moment
+// earlier, and their time with what these lengths allow.
 func lengthsAgree(t *testing.T, rec *recording.Recording) {
 	t.Helper()
 	all := gauges(rec, metric.CgroupCPUWaits)
@@ -202,8 +202,8 @@ func lengthsAgree(t *testing.T, rec *recording.Recording) {
 	}
 }
 
-// TestGroupThrottled: seven threads of a group share a CPU and its quota, which stops all of them at once, also those
-// that wait for the CPU then. The group's own counter is by CPU.
+// TestGroupThrottled: seven threads of a group share a CPU and its quota. The quota stops all of them at once, also
+// those that wait for the CPU at that moment. The group's own counter is per CPU.
 func TestGroupThrottled(t *testing.T) {
 	const threads = 7
 	pid, group := spinning(t, lab.SpinOptions{Threads: threads}, 5*time.Millisecond)

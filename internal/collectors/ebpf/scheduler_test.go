@@ -44,7 +44,7 @@ func gauges(rec *recording.Recording, g *metric.Gauge) float64 {
 	return n
 }
 
-// TestSleeps: a thread sleeps a prime number of times. As many are in the profile, with the sleep's own stack.
+// TestSleeps: a thread sleeps a prime number of times. The profile has exactly that many, with the stack of the sleep.
 func TestSleeps(t *testing.T) {
 	const n, each = 211, 2 * time.Millisecond
 	o := openNamed(t, schedulerName, targetOf(t, os.Getpid()))
@@ -65,7 +65,7 @@ func TestSleeps(t *testing.T) {
 		preempted = preemptions(t, tid) - before
 	}()
 	<-done
-	const after = time.Second // its end, from where on it waits for nothing
+	const after = time.Second // its end, after which it waits for nothing
 	time.Sleep(after)
 	rec := o.done()
 	p, ok := rec.Profile(stacks.OffCPU)
@@ -83,9 +83,9 @@ func TestSleeps(t *testing.T) {
 		})).
 		Containing(
 			p.Set(func(f stacks.Frame) bool { return f.Kind == stacks.Native && strings.HasSuffix(f.Name, ".napFor") }))
-	// A thread that loses its CPU while it sets its timer may find it expired as it runs again, and does not sleep
-	// (do_nanosleep in kernel/time/hrtimer.c). The kernel counts where it was preempted; what a hypervisor took it does
-	// not, hence two in a hundred.
+	// A thread may lose its CPU while it sets its timer and find it expired when it runs again. Then it does not sleep
+	// (do_nanosleep in kernel/time/hrtimer.c). The kernel counts where it was preempted, but not what a hypervisor
+	// took. Hence two in a hundred.
 	got, most := slept.Total().Count, int64(naps)
 	t.Logf("%d of %d naps slept, preempted %d times", got, naps, preempted)
 	if least := most - int64(preempted) - most/50; got > most || got < least {
@@ -96,8 +96,8 @@ func TestSleeps(t *testing.T) {
 	}
 }
 
-// TestManyStacks: a thread sleeps once at each of a thousand stacks. None is lost to another, as one in twenty was in
-// the kernel's own map of stacks.
+// TestManyStacks: a thread sleeps once at each of a thousand stacks. No stack is lost to another one, as one in twenty
+// was in the kernel's own map of stacks.
 func TestManyStacks(t *testing.T) {
 	const n, turns, each = 1009, 10, 2 * time.Millisecond // far from 640 waits a second, above which they are sampled
 	o := openNamed(t, schedulerName, targetOf(t, os.Getpid()))
@@ -126,7 +126,7 @@ func TestManyStacks(t *testing.T) {
 		switch way := wayOf(slept, s); {
 		case len(way) == turns:
 			ways[way] = true
-		case way != "": // of a page of the stack that the host has taken back there is none: a way less, below
+		case way != "": // a page of the stack that the host has taken back has none: a way less, below
 			t.Errorf("%d sleeps have the way %q, want one of %d turns", s.Count, way, turns)
 		}
 	}
@@ -136,7 +136,7 @@ func TestManyStacks(t *testing.T) {
 	}
 }
 
-// wayOf gives the turns of napAt that a stack has, the last first.
+// wayOf returns the turns of napAt that a stack has, the last first.
 func wayOf(p *stacks.Profile, s stacks.Sample) (way string) {
 	for _, i := range s.Stack {
 		switch name := p.Frames[i].Name; {
@@ -193,7 +193,7 @@ func preemptions(t *testing.T, tid int) uint64 {
 	return st.InvoluntarySwitch
 }
 
-// TestThrottled: the time without quota is told apart from the time without a CPU, and agrees with the cgroup's own.
+// TestThrottled: time without quota is told apart from time without a CPU, and agrees with the cgroup's own counter.
 func TestThrottled(t *testing.T) {
 	l := labtest.New(t)
 	h, err := l.Host("a")
@@ -235,7 +235,7 @@ func TestThrottled(t *testing.T) {
 	t.Logf("throttled %.3f s, cgroup %.3f s; waited for a CPU %.3f s; schedstat's run delay, which has both, %.3f s",
 		throttled, stopped,
 		waited, delay.Seconds())
-	// By thread, of which the child has a few that hardly run; the cgroup's is by CPU.
+	// Per thread; the child has a few threads that hardly run. The cgroup's counter is per CPU.
 	if throttled < 0.7*stopped || throttled > 3*stopped+0.1 {
 		t.Errorf("throttled %.3f s, the cgroup says %.3f s", throttled, stopped)
 	}
@@ -244,7 +244,7 @@ func TestThrottled(t *testing.T) {
 	}
 }
 
-// runDelay is the second source of waits: that of all threads of a process, throttling included.
+// runDelay is the second source of waits: the run delay of all threads of a process, throttling included.
 func runDelay(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -262,7 +262,7 @@ func runDelay(t *testing.T, pid int) time.Duration {
 	return sum
 }
 
-// delayOf is that of one thread, which may end.
+// delayOf is the run delay of one thread, which may end.
 func delayOf(t *testing.T, tid int) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", tid))
@@ -290,13 +290,13 @@ func waitsNow(t *testing.T, o *opened) (sum time.Duration) {
 	return sum
 }
 
-// waitsAgree reads what the target's threads waited for a CPU in a window, and schedstat's count of the same. The
-// programs are at work before open returns: what they had by then is not in the second source. This thread waits for a
-// CPU as well, also between its readings of the two sources: the second is read before and after the first.
+// waitsAgree reads how long the target's threads waited for a CPU in a window, and schedstat's count of the same. The
+// programs run before open returns, and what they counted by then is not in the second source. This thread waits for a
+// CPU as well, even between its readings of the two sources. So the second is read before and after the first.
 //
-// The scheduler's clock and the programs' run apart in an emulated guest whose host is busy: on Linux 6.1 schedstat had
-// 3.4, 40 and 14 s where the programs had 6.6, 35 and 25 s, of windows in which the guest stood still for seconds. By
-// the programs' own clock, CLOCK_MONOTONIC, threads that always want a CPU wait whenever they have none.
+// The scheduler's clock and the programs' diverge in an emulated guest whose host is busy. On Linux 6.1 schedstat had
+// 3.4, 40 and 14 s and the programs had 6.6, 35 and 25 s, in windows in which the guest stood still for seconds. By the
+// programs' own clock, CLOCK_MONOTONIC, threads that always want a CPU wait whenever they have none.
 func waitsAgree(t *testing.T, o *opened, pid, threads int) (waited time.Duration, agree bool) {
 	t.Helper()
 	before := [2]time.Duration{runDelay(t, pid)}
@@ -320,8 +320,8 @@ func waitsAgree(t *testing.T, o *opened, pid, threads int) (waited time.Duration
 	return waited, within(least, most)
 }
 
-// TestCPUWaits: threads that outnumber the CPUs wait for one, and schedstat agrees on how long. An emulated guest's
-// clock may jump in one window, when its host is busy; a count that is wrong is so in each.
+// TestCPUWaits: threads that outnumber the CPUs wait for one, and schedstat agrees on how long. The clock of an
+// emulated guest may jump in one window if its host is busy. A wrong count is wrong in each window.
 func TestCPUWaits(t *testing.T) {
 	h, threads := newHost(t), 2*runtime.NumCPU()+1
 	child, err := h.StartChild(nil, lab.ChildOptions{
@@ -345,8 +345,8 @@ func TestCPUWaits(t *testing.T) {
 	if !agree {
 		t.Error("schedstat has other waits in each window")
 	}
-	// In whole nanoseconds: where nothing waited outside the windows both are one sum, and that of the threads' seconds
-	// is rounded.
+	// In whole nanoseconds: if nothing waited outside the windows, both are one sum, and the sum of the threads'
+	// seconds is rounded.
 	if recorded := time.Duration(math.Round(gauges(rec, metric.ThreadCPUWait) * 1e9)); recorded < all {
 		t.Errorf("%v are recorded, %v were waited", recorded, all)
 	}

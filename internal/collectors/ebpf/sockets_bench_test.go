@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/kernel/sockdiag"
 )
 
-// costOf is the CPU time of this process and its children that a function takes.
+// costOf is the CPU time of this process and its children in a function.
 func costOf(b *testing.B, fn func() error) time.Duration {
 	used := func() (sum time.Duration) {
 		for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
@@ -29,8 +29,7 @@ func costOf(b *testing.B, fn func() error) time.Duration {
 	return used() - before
 }
 
-// fillEstablished holds n connections, of which both ends are here: 8000 with the usual hard limit of 20,000
-// descriptors.
+// fillEstablished holds n connections with both ends here: 8000 with the usual hard limit of 20,000 descriptors.
 func fillEstablished(b *testing.B, n int) {
 	var limit unix.Rlimit
 	check(b, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
@@ -54,8 +53,8 @@ func fillTimeWait(b *testing.B, n int) {
 	}
 }
 
-// BenchmarkSocketIterator is what the choice in collectors/sockets is made by: the CPU time of one pass of the
-// iterator, of one dump by sock_diag with tcp_info and of `ss -tan`, in turns over the same sockets.
+// BenchmarkSocketIterator is the basis of the choice in collectors/sockets: the CPU time of one pass of the iterator,
+// of one dump by sock_diag with tcp_info and of `ss -tan`, in turns over the same sockets.
 func BenchmarkSocketIterator(b *testing.B) {
 	testenv.Need(b, testenv.Tool("ss"))
 	for _, kind := range []struct {
@@ -92,8 +91,8 @@ func BenchmarkSocketIterator(b *testing.B) {
 	}
 }
 
-// BenchmarkHolders is the same for the owners of sockets: the iterator over descriptors, the links in /proc/PID/fd, and
-// `ss -tanp`, which does both.
+// BenchmarkHolders compares the ways to find the owners of sockets: the iterator over descriptors, the links in
+// /proc/PID/fd, and `ss -tanp`, which does both.
 func BenchmarkHolders(b *testing.B) {
 	testenv.Need(b, testenv.Tool("ss"))
 	for _, pairs := range []int{10, 1000, 8000} {
@@ -137,7 +136,7 @@ func allProcesses(b *testing.B) (pids []int) {
 	return pids
 }
 
-// BenchmarkOpenSockets is what it takes before the first pass: the kernel's types are read, the programs loaded.
+// BenchmarkOpenSockets measures what comes before the first pass: reading the kernel's types and loading the programs.
 func BenchmarkOpenSockets(b *testing.B) {
 	testenv.Need(b, testenv.Root, testenv.BPF)
 	var total time.Duration
@@ -153,7 +152,7 @@ func BenchmarkOpenSockets(b *testing.B) {
 	b.ReportMetric(float64(total.Microseconds())/float64(b.N), "cpu-us/op")
 }
 
-// BenchmarkBandwidth: all groups of the host in one pass, and by their files.
+// BenchmarkBandwidth reads all groups of the host in one pass, and from their files.
 func BenchmarkBandwidth(b *testing.B) {
 	tree := newTree(b)
 	pass := openBandwidth(b, tree.dir)

@@ -101,7 +101,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// dial makes n connections and gives both ends.
+// dial makes n connections and returns both ends.
 func dial(t testing.TB, n, listener int, to netip.AddrPort) (clients, servers []int) {
 	t.Helper()
 	for range n {
@@ -127,8 +127,8 @@ func syn(t testing.TB, to netip.AddrPort) int {
 	return c
 }
 
-// TestMultipathListener: the owner of a listener of Go 1.24 and later is found, which is one of MPTCP where the kernel
-// has that.
+// TestMultipathListener finds the owner of a listener of Go 1.24 and later, which is an MPTCP listener if the kernel
+// supports it.
 func TestMultipathListener(t *testing.T) {
 	testenv.Need(t, testenv.BPF)
 	s, err := OpenSockets(t.Context(), &Loader{}, ownEnv(t), 0)
@@ -151,7 +151,8 @@ func TestMultipathListener(t *testing.T) {
 	}
 }
 
-// leaveTimeWaits leaves n sockets in TIME_WAIT. The side that closes first keeps it, and must have been heard.
+// leaveTimeWaits leaves n sockets in TIME_WAIT. The side that closes first keeps it, and its FIN must have been
+// acknowledged.
 func leaveTimeWaits(t testing.TB, n, listener int, to netip.AddrPort) {
 	t.Helper()
 	for range n {
@@ -172,7 +173,7 @@ type socketKey struct {
 	inode         uint64
 }
 
-// byDiag and byIterator read what both sources tell.
+// byDiag and byIterator read from the two sources.
 func byDiag(t testing.TB, c *sockdiag.Conn) map[socketKey]sockdiag.Socket {
 	t.Helper()
 	out := map[socketKey]sockdiag.Socket{}
@@ -182,7 +183,7 @@ func byDiag(t testing.TB, c *sockdiag.Conn) map[socketKey]sockdiag.Socket {
 	} {
 		check(t, c.Dump(unix.AF_UNSPEC, states, true, func(s *sockdiag.Socket) error {
 			k := *s
-			if k.State != sockdiag.Listen { // that is all the iterator tells of these
+			if k.State != sockdiag.Listen { // the iterator tells no more about these
 				k.RQueue, k.WQueue = 0, 0
 			}
 			if k.State != sockdiag.SynSent {
@@ -229,7 +230,7 @@ func byIterator(t testing.TB, s *Sockets) map[socketKey]sockdiag.Socket {
 			t.Errorf("twice: %+v", *s)
 		}
 		stable := *s
-		stable.Info.LastDataSent, stable.Info.LastDataRecv = 0, 0 // they move from one look to the next
+		stable.Info.LastDataSent, stable.Info.LastDataRecv = 0, 0 // they change from one look to the next
 		stable.Info.Last = sockdiag.SideUnknown                   // sock_diag has no such thing
 		out[k] = stable
 		return nil
@@ -250,7 +251,7 @@ func counts(all map[socketKey]sockdiag.Socket) map[string]int {
 	return out
 }
 
-// settle waits until both sources see the same numbers twice, for a FIN may be on its way.
+// settle waits until both sources see the same numbers twice, because a FIN may be on its way.
 func settle(t testing.TB, c *sockdiag.Conn, done func(map[string]int) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -312,7 +313,7 @@ func TestSocketIterator(t *testing.T) {
 	if diff := cmp.Diff(want, counts(got)); diff != "" {
 		t.Errorf("iterator (-want +got):\n%s", diff)
 	}
-	// The time left in TIME_WAIT goes on between the two.
+	// The time left in TIME_WAIT passes between the two.
 	left := cmpopts.IgnoreFields(sockdiag.Socket{}, "Expires")
 	if diff := cmp.Diff(other, got, left, cmp.AllowUnexported(socketKey{}), cmp.Comparer(equalAddr)); diff != "" {
 		t.Errorf("sock_diag, iterator (-diag +iterator):\n%.3000s", diff)
@@ -331,7 +332,7 @@ func TestSocketIterator(t *testing.T) {
 
 func equalAddr(a, b netip.AddrPort) bool { return a == b }
 
-// TestHolders finds every descriptor of the namespace's TCP sockets, and those of no other.
+// TestHolders finds every descriptor of the namespace's TCP sockets, and none of another namespace.
 func TestHolders(t *testing.T) {
 	outside, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	check(t, err)
@@ -394,10 +395,10 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestWhoIsAsked: the kernel's times of the last data are as coarse as a tick. Requests that follow an answer at once,
-// and answers that follow a request at once, look the same by them.
+// TestWhoIsAsked: the kernel's times of the last data are only as exact as a tick. By these times, requests that follow
+// an answer at once look the same as answers that follow a request at once.
 //
-// BBR paces, which moves what tells who was the last.
+// BBR paces, which moves the signs of who was last.
 func TestWhoIsAsked(t *testing.T) {
 	for _, control := range []string{"reno", "bbr"} {
 		t.Run(control, func(t *testing.T) { whoIsAsked(t, control) })

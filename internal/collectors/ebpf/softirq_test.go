@@ -20,7 +20,7 @@ import (
 
 const softirqName = "bpf-softirq"
 
-// softirqCount is the second source: what the kernel counts of a vector, on all CPUs.
+// softirqCount is the second source: the kernel's count of a vector, on all CPUs.
 func softirqCount(t *testing.T, vector string) float64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/softirqs")
@@ -46,7 +46,7 @@ func softirqCount(t *testing.T, vector string) float64 {
 	return 0
 }
 
-// openSoftirqs opens the collector with a limit of its own for what is busy.
+// openSoftirqs opens the collector with its own limit for what is busy.
 func openSoftirqs(t *testing.T, limit float64) *opened {
 	t.Helper()
 	o := openNamed(t, softirqName, collect.Env{Host: host.Local(), Target: host.Target{Kind: host.KindHost}})
@@ -60,9 +60,9 @@ func openSoftirqs(t *testing.T, limit float64) *opened {
 	return o
 }
 
-// TestSoftirqsInTurns: attached for a part of the time, the programs tell the same time as those that are attached for
-// all of it. Not in a guest, where what was attached is slow at first: its CPU translates the kernel anew when that
-// changes its own code.
+// TestSoftirqsInTurns: programs that are attached for a part of the time tell the same time as programs attached for
+// all of it. This does not run in a guest, where attached code is slow at first: the guest's CPU translates the kernel
+// anew when it changes its own code.
 func TestSoftirqsInTurns(t *testing.T) {
 	always, turns := openSoftirqs(t, math.Inf(1)), openSoftirqs(t, 0)
 	h := newHost(t)
@@ -81,14 +81,14 @@ func TestSoftirqsInTurns(t *testing.T) {
 	}
 	count, want := timed(all)
 	some, got := timed(part)
-	// Of each softirq that is timed in turns, its time holds the last program of those that are always attached, which
+	// If a softirq is timed in turns, its time includes the last of the programs that are always attached, because it
 	// runs before.
 	last := total(all, metric.BPFSeconds, "program", bpf.SoftirqProgSoftirqOut) / total(all, metric.BPFRuns, "program",
 		bpf.SoftirqProgSoftirqOut)
 	t.Logf("%v of %v softirqs NET_RX timed: %.4f s, truly %.4f s; %.0f ns of each are the other program's", some, count,
 		got, want, 1e9*last)
 	got -= count * last
-	// Five turns, and in each of them what it takes to attach and detach.
+	// Five turns, each with the time for attach and detach.
 	if share := some / count; share < 0.04 || share > 0.2 {
 		t.Errorf("%.0f %% of the softirqs were timed", 100*share)
 	}
@@ -100,7 +100,7 @@ func TestSoftirqsInTurns(t *testing.T) {
 	}
 }
 
-// TestSoftirqTurns: the programs are attached again and again, and what they cost is given of all their runs.
+// TestSoftirqTurns: the programs are attached again and again, and their cost covers all their runs.
 func TestSoftirqTurns(t *testing.T) {
 	began := time.Now()
 	o := openSoftirqs(t, 0)
@@ -138,7 +138,7 @@ func TestSoftirqTurns(t *testing.T) {
 	}
 }
 
-// TestSoftirqTime: what was not timed counts as long as what was, and nothing is counted twice.
+// TestSoftirqTime: untimed softirqs count as long as timed ones, and nothing is counted twice.
 func TestSoftirqTime(t *testing.T) {
 	var v softirqTime
 	v.add(bpf.SoftirqSpent{Count: 10, Ns: 1000}, 5000, false) // the kernel's count is since it booted
@@ -189,9 +189,9 @@ func TestSoftirqs(t *testing.T) {
 	connect(t, h, addr, lab.ClientOptions{Count: 5003, Concurrency: 2, KeepAlive: true, CloseFirst: true})
 	took := time.Since(began)
 	lo2, n2, hi2 := read()
-	// Others on this machine have softirqs, too: the kernel's count just before and just after must enclose ours. The
-	// kernel counts when one begins (kernel/softirq.c, handle_softirqs), we when it ends: on each CPU one may be under
-	// way.
+	// Others on this machine have softirqs, too. So the kernel's counts just before and just after must enclose ours.
+	// The kernel counts when one begins (kernel/softirq.c, handle_softirqs), we when it ends: on each CPU one may be
+	// under way.
 	under := float64(runtime.NumCPU())
 	if got := n2 - n1; got < lo2-hi1-under || got > hi2-lo1+under || got < 5003 {
 		t.Errorf("%v NET_RX softirqs, /proc/softirqs has %v to %v", got, lo2-hi1, hi2-lo1)
@@ -212,9 +212,8 @@ func TestSoftirqs(t *testing.T) {
 	}
 }
 
-// TestSoftirqDurations: each softirq that is timed is in one bucket, and the buckets bound their time. What is counted
-// goes on between two readings, so that the buckets have no less than was timed before they were read, and no more than
-// was afterwards.
+// TestSoftirqDurations: each timed softirq is in one bucket, and the buckets bound their time. Counting goes on between
+// two readings. So the buckets have no less than was timed before they were read, and no more than was afterwards.
 func TestSoftirqDurations(t *testing.T) {
 	o := openSoftirqs(t, math.Inf(1))
 	h := newHost(t)

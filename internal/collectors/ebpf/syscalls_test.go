@@ -12,7 +12,7 @@ import (
 
 const syscallsName = "bpf-syscalls"
 
-// TestSyscalls: a prime number of calls that this program makes nowhere else, each way, and exactly so many are
+// TestSyscalls makes a prime number of calls that this program makes nowhere else, each way. Exactly so many are
 // counted, with their bytes and errors.
 func TestSyscalls(t *testing.T) {
 	const calls, failures, writes, size = 1009, 211, 307, 13
@@ -69,8 +69,8 @@ func TestSyscalls(t *testing.T) {
 	}
 }
 
-// BenchmarkSyscalls is where the figure of bpf-syscalls' Overhead comes from: the cheapest call, with the programs and
-// without, in turns.
+// BenchmarkSyscalls gives the figure of bpf-syscalls' Overhead: the cheapest call, with the programs and without, in
+// turns.
 func BenchmarkSyscalls(b *testing.B) {
 	const turn = 200_000
 	one := func() time.Duration {

@@ -58,8 +58,8 @@ func TestUnwinder(t *testing.T) {
 	}
 }
 
-// TestEnded: processes that come and go between two readings of the target are its, and their code has names, though
-// the files of none can be opened by the end.
+// TestEnded: processes that come and go between two readings of the target belong to it, and their code has names,
+// though none of their files can be opened by the end.
 func TestEnded(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), burnVar+"="+burnChildren)

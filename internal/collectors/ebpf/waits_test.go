@@ -22,7 +22,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// onThread runs a function on a thread of its own, which ends with it, and gives the thread's id.
+// onThread runs a function on a thread of its own, which ends with it, and returns the thread's id.
 func onThread(fn func()) (tid int, done <-chan struct{}) {
 	ids, end := make(chan int), make(chan struct{})
 	go func() {
@@ -46,8 +46,8 @@ func waitsOf(rec *recording.Recording, tid int, labels ...string) (n, seconds fl
 	return n, seconds
 }
 
-// wantWaits checks a number of waits. A thread may find what it is about to wait for there already, when it loses its
-// CPU before it sleeps: as often as the kernel says that it was preempted.
+// wantWaits checks a number of waits. If a thread loses its CPU before it sleeps, what it is about to wait for may be
+// there already: as often as the kernel says that it was preempted.
 func wantWaits(t *testing.T, got float64, n int, preempted uint64, what string) {
 	t.Helper()
 	t.Logf("%s: %v of %d, preempted %d times", what, got, n, preempted)
@@ -56,8 +56,8 @@ func wantWaits(t *testing.T, got float64, n int, preempted uint64, what string) 
 	}
 }
 
-// socketPair gives a TCP connection of blocking sockets over loopback: the client's end and the server's, and where it
-// leads.
+// socketPair returns a TCP connection of blocking sockets over loopback: the client's end, the server's end, and its
+// destination.
 func socketPair(t *testing.T) (client, server int, to string) {
 	t.Helper()
 	listener, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -93,8 +93,9 @@ func socketPair(t *testing.T) (client, server int, to string) {
 	return client, server, fmt.Sprintf("127.0.0.1:%d", addr.(*unix.SockaddrInet4).Port)
 }
 
-// TestWaitsForAnswer: a thread asks a prime number of times, by read and by poll, and is answered late. The waits are
-// for the destination it asked; those of the other side are for a request of a client, as somebody listens on its port.
+// TestWaitsForAnswer: a thread asks a prime number of times, by read and by poll, and the answers are late. The waits
+// are for the destination it asked. Those of the other side are for a request of a client, because somebody listens on
+// its port.
 func TestWaitsForAnswer(t *testing.T) {
 	const n, late = 101, 5 * time.Millisecond // far from 640 waits a second, above which they are sampled
 	client, server, to := socketPair(t)
@@ -202,8 +203,8 @@ func futex(at *atomic.Int32, operation, value int) unix.Errno {
 	return errno
 }
 
-// TestHandOffs: a thread takes a lock a prime number of times from another that holds it. So many waits are for that
-// lock, and so many were ended by the other, at its unlock.
+// TestHandOffs: a thread takes a lock a prime number of times from another thread that holds it. So many waits are for
+// that lock, and the other thread's unlock ended so many.
 func TestHandOffs(t *testing.T) {
 	const n, hold = 97, 10 * time.Millisecond // far from 640 waits a second, above which they are sampled
 	o := openNamed(t, schedulerName, targetOf(t, os.Getpid()))
@@ -291,8 +292,8 @@ func TestAsleepThroughout(t *testing.T) {
 	}
 }
 
-// TestTimesOfWaits: short sleeps, then a long one: each has its time in the buckets in which it was, and no more than
-// those last.
+// TestTimesOfWaits: short sleeps, then a long one. Each has its time in the buckets in which it was, and no more than
+// these last.
 func TestTimesOfWaits(t *testing.T) {
 	env := targetOf(t, os.Getpid())
 	env.Duration = 4 * time.Second
@@ -353,7 +354,7 @@ func sleepLong(d time.Duration) {
 	}
 }
 
-// TestSpread: the parts of waits are the whole, in the buckets in which they were; too many buckets are put together.
+// TestSpread: the parts of waits add up to the whole, in the buckets in which they were. Too many buckets are merged.
 func TestSpread(t *testing.T) {
 	const second = uint64(time.Second)
 	place := func(tid, first, last uint32) bpf.SchedulerPlace {

@@ -15,7 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm"
 )
 
-// program keeps a CPU busy for as many milliseconds as it is told, and says when that is over.
+// program keeps a CPU busy for as many milliseconds as it is told, and says when it is done.
 const program = `
 public class Program {
     public static void main(String[] args) throws Exception {
@@ -26,7 +26,7 @@ public class Program {
 }
 `
 
-// startShell starts a shell with a JVM for each time that is to be burnt, and gives its pid when all are ready.
+// startShell starts a shell with a JVM for each time to burn, and returns its pid when all are ready.
 func startShell(t *testing.T, burn ...string) int {
 	t.Helper()
 	testenv.Need(t, testenv.Java, testenv.Tool("javac"))
@@ -56,7 +56,7 @@ func target(t *testing.T, pid int) (*host.Host, host.Target) {
 	return h, to
 }
 
-// TestOrder: the JVMs with the most CPU time are found, and the one that was named is the first whatever it did.
+// TestOrder: the JVMs with the most CPU time are found. The JVM that was named is the first, whatever it did.
 func TestOrder(t *testing.T) {
 	shell := startShell(t, "10", "1500", "10", "10", "10")
 	h, to := target(t, shell)
@@ -86,7 +86,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestNone: a program that is no JVM is none, and one that cannot be looked into may be one.
+// TestNone: a program that is not a JVM is not found. A process that cannot be looked into may be a JVM.
 func TestNone(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	h, to := target(t, os.Getpid())

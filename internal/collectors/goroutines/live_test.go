@@ -81,8 +81,8 @@ func main() {
 }
 `
 
-// toolchains are the commands of Go on this machine: the one that runs the test, and others that the go command has
-// fetched (make toolchains does), by version.
+// toolchains are the go commands on this machine, by version: the one that runs the test, and others that it has
+// fetched (make toolchains does).
 func toolchains(t *testing.T) map[string]string {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.Tool("go"))
@@ -106,7 +106,7 @@ func toolchains(t *testing.T) map[string]string {
 	return all
 }
 
-// build compiles the program and gives its path.
+// build compiles the program and returns its path.
 func build(t *testing.T, command string, flags ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -160,7 +160,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// fields gives where the fields of a structure are, by the program's DWARF.
+// fields returns where the fields of a structure are, according to the program's DWARF.
 func fields(t *testing.T, f *elf.File, name string) map[string]uint64 {
 	t.Helper()
 	data, err := f.DWARF()
@@ -191,7 +191,7 @@ func fields(t *testing.T, f *elf.File, name string) map[string]uint64 {
 func TestStacks(t *testing.T) {
 	for version, command := range toolchains(t) {
 		kinds := map[string][]string{"whole": nil, "stripped": {"-ldflags", "-s -w"}}
-		if command == "go" { // it takes 10 s to compile all that the program is made of for it
+		if command == "go" { // it takes 10 s to compile everything that the program consists of
 			kinds["pie"] = []string{"-buildmode=pie", "-ldflags", "-s -w"}
 		}
 		for name, flags := range kinds {
@@ -304,7 +304,7 @@ func TestProfile(t *testing.T) {
 	took := map[string]time.Duration{}
 	for _, s := range p.Samples {
 		name := p.ThreadOf(s).Name
-		if wrapper.MatchString(name) { // it ran whenever one looked
+		if wrapper.MatchString(name) { // it ran whenever it was looked at
 			name = "main.spin"
 		}
 		took[name] += time.Duration(s.Value)
@@ -319,7 +319,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// TestNone: of another program it says that it is none in Go.
+// TestNone: a program that is not in Go is reported as such.
 func TestNone(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	cmd := exec.CommandContext(t.Context(), "cat")

@@ -36,7 +36,7 @@ func TestCauseOf(t *testing.T) {
 	}
 }
 
-// TestOperations: the last collections are in the JVM's own log, with what they were for.
+// TestOperations: the last collections are in the JVM's own log, with their causes.
 func TestOperations(t *testing.T) {
 	for gc, want := range map[string]string{
 		"Serial": "GenCollectFull", "Parallel": "ParallelGCSystemGC",
@@ -62,7 +62,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestCauses: what the program collects itself is counted, all of it and with its cause, in every collector.
+// TestCauses: every collection that the program asks for is counted, with its cause, in every collector.
 func TestCauses(t *testing.T) {
 	for _, gc := range []string{"Serial", "Parallel", "G1"} {
 		t.Run(gc, func(t *testing.T) {

@@ -15,10 +15,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// beyond fails as a parser does that believes a length.
+// beyond fails like a parser that trusts a length.
 func beyond(text string) byte { return text[len(text):][0] }
 
-// A parser that fails on one answer gives an error that names the JVM and the command, and no word of the answer.
+// A parser that fails on one answer gives an error that names the JVM and the command, and quotes no word of the
+// answer.
 func TestAnswerFault(t *testing.T) {
 	_, err := parsed("7", "Thread.print", "hunter2", func(text string) (jcmd.Dump, error) {
 		return jcmd.Dump{Threads: make([]jcmd.Thread, beyond(text))}, nil
@@ -30,7 +31,8 @@ func TestAnswerFault(t *testing.T) {
 	}
 }
 
-// The goroutine that looks at the causes of collections ends no run: the next sample says that it has failed.
+// A panic of the goroutine that looks at the causes of collections does not end the run: the next sample says that it
+// has failed.
 func TestCausesFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
@@ -53,7 +55,7 @@ func TestCausesFault(t *testing.T) {
 	})
 }
 
-// A place in the code at which the search fails costs that JVM its sample, and its error names the process.
+// If the search fails at a place in the code, that JVM loses its sample, and the error names the process.
 func TestCodeFault(t *testing.T) {
 	c := &checked{counts: map[typecheck.Place]float64{}, user: map[uint64]int{0x1000: 1}}
 	code := typecheck.Code{Memory: failingMemory{}, Regions: []typecheck.Region{{Start: 0, End: 1 << 20}}}

@@ -23,7 +23,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// program collects when it is told to, with two threads in a deadlock and one with a long name.
+// program collects when told to, with two threads in a deadlock and one with a long name.
 const program = `
 import java.util.ArrayList;
 import java.util.List;
@@ -124,7 +124,7 @@ func sample(t *testing.T, src collect.Source, b *recording.Builder) []recording.
 	return missing
 }
 
-// TestCounts: seven full collections in, seven out, and what they cost.
+// TestCounts: seven full collections go in, seven come out, with their cost.
 func TestCounts(t *testing.T) {
 	c := startJava(t, "-XX:+UseSerialGC", "-Xmx64m")
 	src, b := open(t, c.pid, 0), recording.NewBuilder()
@@ -156,7 +156,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestAnswers: what a JVM says of its CPUs, flags, threads and deadlock.
+// TestAnswers: a JVM's answers about its CPUs, flags, threads and deadlock.
 func TestAnswers(t *testing.T) {
 	c := startJava(t, "-XX:ActiveProcessorCount=3", "-XX:+UseParallelGC", "-XX:ParallelGCThreads=2", "-Xmx64m")
 	src, b := open(t, c.pid, 1), recording.NewBuilder()
@@ -195,9 +195,9 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestClasses: a heap that full collections leave full is asked what fills it, one that has room is not.
+// TestClasses: a heap that full collections leave full is asked what fills it. A heap with room is not.
 func TestClasses(t *testing.T) {
-	c := startJava(t, "-XX:+UseSerialGC", "-Xmx64m") // of which the old generation has two thirds
+	c := startJava(t, "-XX:+UseSerialGC", "-Xmx64m") // two thirds of it are the old generation
 	for _, step := range []struct {
 		what string
 		kept float64 // objects
@@ -217,7 +217,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestNoCounters: each metric that is not there says why, and what would change that.
+// TestNoCounters: each missing metric says why it is missing, and what would change that.
 func TestNoCounters(t *testing.T) {
 	c := startJava(t, "-XX:-UsePerfData", "-XX:+DisableAttachMechanism", "-Xmx64m")
 	for n, want := range []string{"-XX:-UsePerfData", "-XX:+DisableAttachMechanism"} {
@@ -234,7 +234,7 @@ func TestNoCounters(t *testing.T) {
 	}
 }
 
-// TestNoJVM: that there is none is a fact; without a target it is not known.
+// TestNoJVM: without a JVM, that is a fact. Without a target, it is not known.
 func TestNoJVM(t *testing.T) {
 	src, b := open(t, os.Getpid(), 0), recording.NewBuilder()
 	if missing := sample(t, src, b); len(missing) > 0 {
@@ -272,7 +272,7 @@ func TestInnerID(t *testing.T) {
 	}
 }
 
-// TestHolder: a thread in Object.wait has given up the monitor that it is printed to have locked.
+// TestHolder: a thread in Object.wait has given up the monitor that its dump shows as locked.
 func TestHolder(t *testing.T) {
 	waits := jcmd.Thread{Name: "waits", Locks: []jcmd.Lock{{Use: jcmd.WaitingOn, Address: "0x1"}, {
 		Use: jcmd.Held, Address: "0x1",
@@ -303,8 +303,8 @@ func TestGCName(t *testing.T) {
 	}
 }
 
-// TestAgents: neither a library that was mapped when the JVM was opened is told twice, nor the profiler that perfdoctor
-// loaded since then told at all: a JVM from 21 on lists it.
+// TestAgents: a library that was mapped when the JVM was opened is not reported twice. The profiler that perfdoctor
+// loaded since then is not reported at all: a JVM from 21 on lists it.
 func TestAgents(t *testing.T) {
 	m := &machine{VM: &jvm.VM{Agents: []jvm.Agent{{Name: "YourKit", Path: "/opt/libyjpagent.so", Profiler: true}}}}
 	own := "/tmp/.perfdoctor-d8cd9c15aebdb93e535f9c032a59cf2d-libasyncProfiler-1aa55af4645f.so"

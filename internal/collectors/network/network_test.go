@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// record takes one sample of a collector; what is missing is in the recording's meta.
+// record takes one sample of a collector. Missing metrics are in the recording's meta.
 func record(t *testing.T, c collect.Collector, env collect.Env) *recording.Recording {
 	t.Helper()
 	src, err := c.Open(t.Context(), env)
@@ -52,7 +52,7 @@ func want(t *testing.T, r *recording.Recording, g *metric.Gauge, value float64) 
 	}
 }
 
-// tree unpacks testdata/trees/network/<name>.txtar and gives a host that reads it.
+// tree unpacks testdata/trees/network/<name>.txtar and returns a host that reads it.
 func tree(t *testing.T, name string) *host.Host {
 	t.Helper()
 	ar, err := txtar.ParseFile("../../../testdata/trees/network/" + name + ".txtar")
@@ -72,7 +72,7 @@ func tree(t *testing.T, name string) *host.Host {
 	return &host.Host{Proc: root, Sys: root, Etc: root}
 }
 
-// TestOldKernel: what 2.6.32 has is read, what it lacks is said.
+// TestOldKernel: what 2.6.32 has is read, and what it lacks is reported.
 func TestOldKernel(t *testing.T) {
 	env := collect.Env{Host: tree(t, "linux-2.6.32")}
 	r := record(t, netstatCollector(), env)
@@ -140,7 +140,7 @@ func TestParseNetstatErrors(t *testing.T) {
 	}
 }
 
-// TestParseUDP6: of the file's lines those of UDP, and no others.
+// TestParseUDP6 reads the UDP lines of the file, and no others.
 func TestParseUDP6(t *testing.T) {
 	got := map[string]float64{}
 	const text = "Ip6InReceives  \t7\nUdp6InDatagrams                \t18446744073709551615\nUdp6NoPorts \t3\n" +

@@ -7,7 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// BenchmarkSample and BenchmarkOpen are where the figures of Collector.Overhead come from.
+// BenchmarkSample and BenchmarkOpen give the figures of Collector.Overhead.
 func BenchmarkSample(b *testing.B) {
 	c := startChild(b, "touch")
 	s := openTarget(b, c.env())

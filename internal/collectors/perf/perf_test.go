@@ -212,7 +212,7 @@ func TestTarget(t *testing.T) {
 	checkHardware(t, rec, metric.ScopeTarget, targetEvents())
 }
 
-// checkHardware asks that each event has either a series or a reason, said once.
+// checkHardware expects each event to have either a series or a reason, given once.
 func checkHardware(t *testing.T, rec *recording.Recording, scope string, events []perfevent.Event) {
 	t.Helper()
 	for _, event := range events {
@@ -249,7 +249,7 @@ func TestForked(t *testing.T) {
 		}
 		sample(t, b, s)
 	}
-	// Who has ended may be listed for a while (host.LateMembers).
+	// A process that has ended may be listed for a while (host.LateMembers).
 	for end := time.Now().Add(time.Second); len(s.sets) != 1 && time.Now().Before(end); {
 		time.Sleep(50 * time.Millisecond)
 		sample(t, b, s)
@@ -285,12 +285,12 @@ func TestHost(t *testing.T) {
 		t.Errorf("%v context switches", n)
 	}
 	events := targetEvents()
-	events[slices.Index(events, perfevent.TaskClock)] = perfevent.CPUClock // of a CPU both would count wall time
+	events[slices.Index(events, perfevent.TaskClock)] = perfevent.CPUClock // both events would count wall time of a CPU
 	checkHardware(t, rec, metric.ScopeHost, events)
 }
 
-// TestWhole takes the collector as the run does, whatever it decides to count on this machine at this moment: of a
-// target nothing where cycles cannot be counted.
+// TestWhole takes the collector as the run does, whatever it decides to count on this machine at this moment. For a
+// target it counts nothing if cycles cannot be counted.
 func TestWhole(t *testing.T) {
 	c := startChild(t, "touch")
 	if why := countsCycles(); why != nil {
@@ -359,7 +359,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// asNobody runs f on a thread of its own with another user; the thread ends with the goroutine that locks it.
+// asNobody runs f on a thread of its own with another user. The thread ends with the goroutine that locks it.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan syscall.Errno)
@@ -430,7 +430,7 @@ func TestSwitchRate(t *testing.T) {
 	}
 }
 
-// TestSums puts together counts as machines have them that this test may not run on.
+// TestSums puts together counts of machines on which this test may not run.
 func TestSums(t *testing.T) {
 	count := func(
 		event perfevent.Event, group perfevent.Group, status perfevent.Status, value float64, enabled, running uint64,
@@ -478,7 +478,7 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// TestOfGroup: a control group of v2 has both events, or the reason why not; one of v1 is told from it.
+// TestOfGroup: a control group of v2 has both events, or the reason why not. A group of v1 is told apart from it.
 func TestOfGroup(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	dir := t.TempDir()

@@ -27,7 +27,7 @@ func (m arena) word(at int, v uint64) { binary.LittleEndian.PutUint64(m[at:], v)
 
 func (m arena) half(at int, v uint32) { binary.LittleEndian.PutUint32(m[at:], v) }
 
-// request puts a PROCLOCK at a place, linked to the one at next.
+// request puts a PROCLOCK at a place and links it to the one at next.
 func (m arena) request(at int, lock, proc, leader uint64, held uint32, next int) {
 	m.word(at+requestLock, lock)
 	m.word(at+requestProc, proc)
@@ -36,14 +36,14 @@ func (m arena) request(at int, lock, proc, leader uint64, held uint32, next int)
 	m.word(at+requestNext, arenaBase+uint64(next)+requestLink)
 }
 
-// Places in the arena: a lock, the PGPROCs of who waits and who holds, and their requests.
+// Places in the arena: a lock, the PGPROCs of the waiter and the holder, and their requests.
 const (
 	atLock, atWaiter, atHolder   = 0x000, 0x100, 0x200
 	atRequest, atHeld, arenaSize = 0x300, 0x400, 0x500
 	waiterProc, holderProc       = arenaBase + atWaiter, arenaBase + atHolder
 )
 
-// newArena has a session that wants a row exclusively, which another one has in some mode.
+// newArena has a session that wants a row exclusively. Another session has it in some mode.
 func newArena(held uint32, holderLeader uint64) arena {
 	m := make(arena, arenaSize)
 	m[atLock+lockType] = 5
@@ -56,7 +56,7 @@ func newArena(held uint32, holderLeader uint64) arena {
 	return m
 }
 
-// rootOf runs what a pass does about the session that waits.
+// rootOf does what a pass does about the session that waits.
 func rootOf(m arena) (kind string, root uint64, ok bool) {
 	s := &server{}
 	w, waits, err := s.waitOf(m.read, waiterProc)
@@ -107,7 +107,7 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// FuzzMemory: whatever a server's memory holds, it is read in short time and without a panic.
+// FuzzMemory: whatever a server's memory holds, it is read in a short time and without a panic.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte(newArena(1<<7, holderProc)))
 	f.Add([]byte(scanArena()))

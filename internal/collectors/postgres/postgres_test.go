@@ -22,7 +22,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// servers are those of this machine: Debian's, and what the PATH has before them.
+// servers are the servers of this machine: Debian's, and any that come before them in the PATH.
 func servers(t *testing.T) (dirs []string) {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.Tool("psql"), testenv.Tool("pg_ctlcluster"), testenv.Tool("unshare"))
@@ -50,7 +50,7 @@ func eachServer(t *testing.T, test func(*testing.T, db)) {
 // A db is a server under test.
 type db struct{ pid, port int }
 
-// startServer starts one, in a user namespace: it refuses to be root.
+// startServer starts a server in a user namespace, because it refuses to be root.
 func startServer(t *testing.T, bin string) db {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -126,7 +126,7 @@ func (c *client) say(t *testing.T, statements string) {
 	}
 }
 
-// ask sends statements; the last one gives one line.
+// ask sends statements and returns the one line that the last one gives.
 func (c *client) ask(t *testing.T, statements string) string {
 	t.Helper()
 	c.say(t, statements)
@@ -137,8 +137,8 @@ func (c *client) ask(t *testing.T, statements string) string {
 	return strings.TrimSpace(line)
 }
 
-// TestLocks: sessions of a real server wait for locks of each kind, each for one that is idle in a transaction, some
-// behind others.
+// TestLocks: sessions of a real server wait for locks of each kind. Each waits for a session that is idle in a
+// transaction, some behind others.
 func TestLocks(t *testing.T) { eachServer(t, testLocks) }
 
 func testLocks(t *testing.T, server db) {
@@ -223,7 +223,7 @@ func testEvents(t *testing.T, server db) {
 	}
 }
 
-// TestPeers diagnoses a client of a server: the session that serves it waits, and so does another's.
+// TestPeers diagnoses a client of a server. The session that serves it waits, and so does another client's.
 func TestPeers(t *testing.T) { eachServer(t, testPeers) }
 
 func testPeers(t *testing.T, server db) {
@@ -248,7 +248,7 @@ func testPeers(t *testing.T, server db) {
 	if rec.Recorded(metric.DatabaseScanTime) {
 		t.Error("scans of a server that is not the target are said to be known")
 	}
-	// The server's own recording tells of the same connection.
+	// The server's own recording has the same connection.
 	own := map[string]string{}
 	for _, c := range collecttest.Once(t, open, server.pid, 500*time.Millisecond).Info(metric.DatabaseSessionClient) {
 		own[c.Label("pid")] = c.Label("source")
@@ -272,7 +272,7 @@ func checkStates(t *testing.T, rec *recording.Recording, window time.Duration) {
 	}
 }
 
-// waitUntil returns when the session waits for a lock, as the server itself says.
+// waitUntil returns when the session waits for a lock, according to the server itself.
 func waitUntil(t *testing.T, by *client, pid string) {
 	t.Helper()
 	for range 100 {
@@ -284,7 +284,7 @@ func waitUntil(t *testing.T, by *client, pid string) {
 	t.Fatalf("session %s does not wait", pid)
 }
 
-// TestNone: of another program it says that there is no database.
+// TestNone: a program that is not a database is reported as such.
 func TestNone(t *testing.T) {
 	rec := collecttest.Once(t, open, os.Getpid(), 10*time.Millisecond)
 	if !rec.Recorded(metric.DatabaseServer) || len(rec.Info(metric.DatabaseServer)) > 0 {

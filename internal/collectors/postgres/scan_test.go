@@ -15,8 +15,8 @@ import (
 // TestScans: sessions of a real server read tables from end to end, in statements of each kind.
 func TestScans(t *testing.T) { eachServer(t, testScans) }
 
-// A scanSeen is what was recorded of one statement: the sessions that were in it, workers too, and what passes its
-// filter in per cent.
+// A scanSeen is what was recorded of one statement: the sessions in it (workers included) and the percentage that
+// passes its filter.
 type scanSeen struct {
 	Table          string
 	Sessions, Kept float64
@@ -40,7 +40,7 @@ func testScans(t *testing.T, server db) {
 		CREATE FUNCTION count_up() RETURNS bigint LANGUAGE sql VOLATILE AS
 			$$ INSERT INTO parts VALUES (1001, 1); SELECT count(pg_sleep(0.01)) FROM seats $$;
 		CREATE TABLE fresh AS SELECT i FROM generate_series(1, 3000) i; SELECT 1;`)
-	const slow = "pg_sleep(0.01) IS NULL" // of functions the planner expects one row in 200
+	const slow = "pg_sleep(0.01) IS NULL" // for functions the planner expects one row in 200
 	want := map[string]scanSeen{}
 	for _, x := range []struct {
 		statement, fingerprint string
@@ -118,7 +118,7 @@ func testScans(t *testing.T, server db) {
 	}
 }
 
-// before cuts the call off that makes a test's statement slow.
+// before removes the call that makes a test's statement slow.
 func before(statement string) string {
 	out, _, _ := strings.Cut(statement, "pg_sleep")
 	return out
@@ -128,11 +128,11 @@ func before(statement string) string {
 const (
 	atPortal, atBlock, atNode, atPlan    = 0x40, 0x100, 0x500, 0x600
 	atScan, atRelation, atClass, scanEnd = 0x640, 0x6c0, 0x740, 0x800
-	atContext                            = 0x10 // of which only the parent is read, at 0x28
+	atContext                            = 0x10 // only its parent is read, at 0x28
 	theState, theText                    = arenaBase + 0x7f0, arenaBase + 0x7f8
 )
 
-// scanArena has a session that scans a table of 40 pages for ten rows; it had 100 rows when it had 4 pages.
+// scanArena has a session that scans a table of 40 pages for ten rows. The table had 100 rows when it had 4 pages.
 func scanArena() arena {
 	m := make(arena, scanEnd)
 	m.word(0, arenaBase+atPortal)
@@ -162,8 +162,8 @@ func scanArena() arena {
 	return m
 }
 
-// inFunction has the same scan in a statement to which no portal leads: the node lies in the executor's context, with
-// the state, and below that context is the current one.
+// inFunction has the same scan in a statement without a portal. The node lies in the executor's context, with the
+// state, and the current context is below that.
 func inFunction() arena {
 	m := append(scanArena(), make(arena, 2*executorBlock)...)
 	m.word(atPortal+portalText+8, arenaBase)

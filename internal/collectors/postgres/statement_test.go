@@ -45,8 +45,8 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// FuzzFingerprint: whatever stands in a literal behind other text, or not before a statement's end, is not in what
-// comes out, and that is short text of one line.
+// FuzzFingerprint: the result is short text of one line. It contains nothing of a literal, whether that stands behind
+// other text or is not closed before the statement's end.
 func FuzzFingerprint(f *testing.F) {
 	f.Add("SELECT * FROM t WHERE a = ")
 	f.Add("/* ' */ SELECT E'\\\\' || $q$ x $q$, 1e-5 ")
@@ -64,7 +64,7 @@ func FuzzFingerprint(f *testing.F) {
 	})
 }
 
-// TestBounded: of sixty sessions that wait for each other in turn the statements stay, and no time is lost.
+// TestBounded: sixty sessions wait for each other in turn. The statements stay, and no time is lost.
 func TestBounded(t *testing.T) {
 	s := &source{waits: map[waitKey]time.Duration{}}
 	for i := range 60 {

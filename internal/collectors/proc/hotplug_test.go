@@ -15,9 +15,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// TestHotplug takes a CPU offline between two samples, in a saved tree, since no test may do that to its machine: the
-// kernel's files lose its lines (for_each_online_cpu in fs/proc/stat.c) and its column of /proc/interrupts. Samples go
-// on, and the CPU has no rate.
+// TestHotplug takes a CPU offline between two samples, in a saved tree, because no test may do that to its machine. The
+// kernel's files lose the CPU's lines (for_each_online_cpu in fs/proc/stat.c) and its column of /proc/interrupts.
+// Samples go on, and the CPU has no rate.
 func TestHotplug(t *testing.T) {
 	ar, err := txtar.ParseFile("../../../testdata/trees/proc/linux-6.18-x86.txtar")
 	if err != nil {

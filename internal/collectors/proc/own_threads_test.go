@@ -7,7 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 )
 
-// TestOtherThreads runs threads of this process, which are not to be taken for the host's load.
+// TestOtherThreads runs threads of this process. They must not count as the host's load.
 func TestOtherThreads(t *testing.T) {
 	var stop atomic.Bool
 	t.Cleanup(func() { stop.Store(true) })
@@ -25,7 +25,7 @@ func TestOtherThreads(t *testing.T) {
 	t.Error("three busy threads of this process were not seen")
 }
 
-// TestOtherThreadsElsewhere: a saved tree knows nothing of this process.
+// TestOtherThreadsElsewhere: a saved tree does not contain this process.
 func TestOtherThreadsElsewhere(t *testing.T) {
 	if n := otherThreads(&host.Host{Proc: t.TempDir()}); n != 0 {
 		t.Errorf("%d threads in an empty tree", n)

@@ -22,8 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the want sections of testdata/trees/proc/*.txtar")
 
-// TestKernels samples the files of several kernels in testdata/trees/proc/<kernel>.txtar. The section want is what is
-// recorded, and then what is said to be missing.
+// TestKernels samples the files of several kernels in testdata/trees/proc/<kernel>.txtar. The section want has what is
+// recorded, and then what is reported as missing.
 func TestKernels(t *testing.T) {
 	files, err := filepath.Glob("../../../testdata/trees/proc/*.txtar")
 	if err != nil || len(files) < 5 {
@@ -82,7 +82,7 @@ func sampleTree(t *testing.T, ar *txtar.Archive) string {
 	return strings.ReplaceAll(out.String(), root, "ROOT")
 }
 
-// sampleText takes one sample and gives a line per row, without the time.
+// sampleText takes one sample and returns a line per row, without the time.
 func sampleText(t *testing.T, c collect.Collector, src collect.Source) string {
 	t.Helper()
 	b := recording.NewBuilder()
@@ -150,7 +150,7 @@ func TestCPUsOfMask(t *testing.T) {
 	}
 }
 
-// TestHostileDeviceName: a device name may hold the letters of a file pattern.
+// TestHostileDeviceName: a device name may contain the characters of a file pattern.
 func TestHostileDeviceName(t *testing.T) {
 	sys := t.TempDir()
 	dir := filepath.Join(sys, "class/net/eth[0*/queues")

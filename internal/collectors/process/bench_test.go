@@ -7,7 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// BenchmarkSample is where the figures of Collector.Overhead come from.
+// BenchmarkSample gives the figures of Collector.Overhead.
 func BenchmarkSample(b *testing.B) {
 	for _, bm := range []struct {
 		name, orders string
@@ -37,7 +37,7 @@ func BenchmarkSample(b *testing.B) {
 	}
 }
 
-// BenchmarkSampleActive reads all there is to read of each of 500 threads in each sample.
+// BenchmarkSampleActive reads everything about each of 500 threads in each sample.
 func BenchmarkSampleActive(b *testing.B) {
 	c := startChild(b, "threads 500")
 	c.obey()

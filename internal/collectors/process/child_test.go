@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childEnv makes the test binary a process to look at, instead of running tests. It holds what the child shall do, in
-// words: "threads 3", "files 50", "touch 1000" (pages), "burn 1" (threads of pure CPU).
+// childEnv makes the test binary a process to look at, instead of running tests. It holds the child's orders in words:
+// "threads 3", "files 50", "touch 1000" (pages), "burn 1" (threads of pure CPU).
 const childEnv = "PERFDOCTOR_TEST_CHILD"
 
-// The child keeps its main goroutine on its main thread, so that no order changes the name of the process.
+// The child keeps its main goroutine on its main thread. So no order changes the name of the process.
 func init() { //nolint:gochecknoinits // only here does a lock hold main on the main thread (runtime.LockOSThread)
 	if os.Getenv(childEnv) != "" {
 		runtime.LockOSThread()
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beChild follows the orders once a line comes in, says so, and ends when its input does.
+// beChild follows the orders when a line comes in, says so, and ends when its input does.
 func beChild(orders []string) error {
 	fmt.Println("ready")
 	in := bufio.NewReader(os.Stdin)
@@ -63,7 +63,7 @@ func follow(order string, n int) error {
 		return startThreads(n, "GC Thread#%d", func() { select {} })
 	case "burn":
 		return startThreads(n, "burner-%d", func() {
-			for i := 0; ; i++ { // no call in it, so that it never leaves the CPU of its own accord
+			for i := 0; ; i++ { // no call in it, so that it never leaves the CPU on its own
 				sink = i
 			}
 		})
@@ -75,7 +75,7 @@ func follow(order string, n int) error {
 		}
 	case "touch":
 		size := os.Getpagesize()
-		// Without huge pages, which would serve 512 pages by one fault.
+		// Without huge pages, because one fault would serve 512 pages.
 		mem, err := unix.Mmap(-1, 0, n*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 		if err != nil {
 			return err

@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// TestFullFileSystem: a process that fills a file system of its own mount namespace, which this process does not see.
+// TestFullFileSystem: a process fills a file system of its own mount namespace, which this process does not see.
 func TestFullFileSystem(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	dir := t.TempDir()

@@ -56,7 +56,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// parsed is what came of any of the parsers.
+// parsed is the result of any of the parsers.
 type parsed struct {
 	number float64
 	ok     bool

@@ -132,7 +132,7 @@ func TestMember(t *testing.T) {
 	}
 }
 
-// TestListedFiles takes the way of kernels before 6.2, and its budget.
+// TestListedFiles lists files as for kernels before 6.2, within its budget.
 func TestListedFiles(t *testing.T) {
 	c := startChild(t, "files 300")
 	c.obey()
@@ -262,7 +262,7 @@ func TestHostProcesses(t *testing.T) {
 	}
 }
 
-// TestChildren: what a process's children used is its own counter's once it has waited for them.
+// TestChildren: CPU time of a process's children is in its own counter once it has waited for them.
 func TestChildren(t *testing.T) {
 	env := target(t, os.Getpid())
 	rec, _ := take(t, memberCollector(), env, func() {
@@ -290,7 +290,7 @@ func TestChildren(t *testing.T) {
 	}
 }
 
-// TestHostBound drives the choice with more processes than have room.
+// TestHostBound makes the collector choose among more processes than have room.
 func TestHostBound(t *testing.T) {
 	list := func(pids int, ticks func(pid int) uint64) (out []host.Process) {
 		for pid := 1; pid <= pids; pid++ {
@@ -307,7 +307,7 @@ func TestHostBound(t *testing.T) {
 		t.Errorf("first sample lost %v before anything ran", lost)
 	}
 	a = b.Appender()
-	// Of the 50 with the least CPU time, ten run on; so does one that has a series. Idle ones are no loss.
+	// Of the 50 with the least CPU time, ten run on, and so does one that has a series. Idle processes are no loss.
 	s.appendCPU(a, list(all, func(pid int) uint64 {
 		if pid <= 10 || pid == all {
 			return uint64(pid) + 5
@@ -328,7 +328,7 @@ func TestHostBound(t *testing.T) {
 	}
 }
 
-// TestFreshProcesses: one that begins in the window has a place beside those that are there all the time.
+// TestFreshProcesses: a process that begins in the window has a place beside those that exist all the time.
 func TestFreshProcesses(t *testing.T) {
 	var list []host.Process
 	for pid := 1; pid <= maxHostProcesses+50; pid++ {
@@ -377,7 +377,7 @@ func TestThreadBound(t *testing.T) {
 	}
 }
 
-// TestDetailsInTurn has more active threads than details are read of in one sample.
+// TestDetailsInTurn has more active threads than one sample reads details of.
 func TestDetailsInTurn(t *testing.T) {
 	const threads = maxDetails + 50
 	c := startChild(t, fmt.Sprintf("threads %d", threads))
@@ -418,7 +418,7 @@ func TestTargetInfo(t *testing.T) {
 	}
 }
 
-// TestWithoutTarget makes sure that nothing is missing in silence when the whole host is diagnosed.
+// TestWithoutTarget: nothing is missing in silence when the whole host is diagnosed.
 func TestWithoutTarget(t *testing.T) {
 	said := map[string]bool{}
 	for _, c := range Collectors() {
@@ -441,8 +441,8 @@ func TestWithoutTarget(t *testing.T) {
 	}
 }
 
-// TestUnprivileged looks at root's process as nobody: files cannot be listed, which must come with its reason and
-// remedy.
+// TestUnprivileged looks at root's process as nobody. Its files cannot be listed, and the recording says why and what
+// to do.
 func TestUnprivileged(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	c := startChild(t, "files 10")

@@ -18,7 +18,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// program computes, in two functions of which one has three times as much to do, until its input ends. With "fork" its
+// program computes in two functions until its input ends. One of them has three times as much to do. With "fork" its
 // child does so, after a while; with "sleep" nobody does.
 const program = `import os, sys, threading, time
 
@@ -52,7 +52,7 @@ if sys.argv[1] == "fork":
 os._exit(0)
 `
 
-// start starts it below a command, and gives the command's pid.
+// start starts it below a command and returns the command's pid.
 func start(t *testing.T, what string, under ...string) int {
 	t.Helper()
 	return startScript(t, program, "program.py", what, under, "python3")
@@ -72,7 +72,7 @@ func startScript(t *testing.T, program, base, what string, under []string, comma
 	return child.PID
 }
 
-// nodeProgram is the same for Node.js, whose function below is in a worker: a thread with a heap of its own.
+// nodeProgram does the same in Node.js. Its smaller function runs in a worker, a thread with a heap of its own.
 const nodeProgram = `const { Worker, isMainThread } = require('worker_threads');
 function small(n) { let x = 0; while (n) x = (x * 31 + n--) % 65537; return x; }
 function large(n) { let x = 0; while (n) x = (x * 31 + n--) % 65537; return x; }
@@ -101,7 +101,7 @@ func startNode(t *testing.T, what string, under ...string) int {
 	return startScript(t, nodeProgram, "program.js", what, under, "node", "--no-turbo-inlining")
 }
 
-// phpProgram is the same for PHP, until its input ends.
+// phpProgram does the same in PHP, until its input ends.
 const phpProgram = `<?php
 function small($n) { $x = 0; while ($n) $x = ($x * 31 + $n--) % 65537; return $x; }
 function large($n) { $x = 0; while ($n) $x = ($x * 31 + $n--) % 65537; return $x; }
@@ -117,7 +117,7 @@ func startPHP(t *testing.T, what string, under ...string) int {
 	return startScript(t, phpProgram, "program.php", what, under, "php")
 }
 
-// rubyProgram is the same for Ruby. Others of its threads sleep, wait for an item and want a mutex.
+// rubyProgram does the same in Ruby. Its other threads sleep, wait for an item and want a mutex.
 const rubyProgram = `
 def large(n)
   x = 0
@@ -156,8 +156,8 @@ func startRuby(t *testing.T, what string, under ...string) int {
 	return startScript(t, rubyProgram, "program.rb", what, under, "ruby", "--disable-gems")
 }
 
-// record samples a target for a while, and until it has used so many seconds of CPU time, and says what the kernel
-// counted of it meanwhile.
+// record samples a target for a while, at least until it has used so many seconds of CPU time, and returns what the
+// kernel counted meanwhile.
 func record(t *testing.T, pid int, window time.Duration, busy float64) (
 	rec *recording.Recording, used float64, err error,
 ) {
@@ -197,8 +197,8 @@ func cpuTime(t *testing.T, h *host.Host, target host.Target) (seconds float64) {
 	return seconds
 }
 
-// TestShares: functions have the share of the CPU time that they use, and all of them what the kernel counted: of a
-// thread, of a child that begins meanwhile, of a process whose ids are those of another namespace, and of a worker.
+// TestShares: functions have the share of the CPU time that they use, and all of them have what the kernel counted. It
+// tests a thread, a child that begins meanwhile, a process with ids in another namespace, and a worker.
 func TestShares(t *testing.T) {
 	inNamespace := []string{"unshare", "--pid", "--fork", "--mount-proc"}
 	python := shareCase{start: start, small: "py::small:", large: "py::large:", file: "/program.py"}
@@ -222,7 +222,7 @@ func TestShares(t *testing.T) {
 		{"Ruby in a namespace", "work", inNamespace, ruby},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel() // a share is of what the program got
+			t.Parallel() // a share of what the program got
 			tc.test(t, tc.start(t, tc.what, tc.under...))
 		})
 	}
@@ -236,7 +236,8 @@ type shareCase struct {
 
 func (c shareCase) test(t *testing.T, pid int) {
 	t.Helper()
-	// Of 75 % and so many samples less than 50 % is once in some thousand runs. On a busy machine they come seldom.
+	// At 75 % and so many samples, less than 50 % occurs once in some thousand runs. On a busy machine there are fewer
+	// samples.
 	const enough, most = 40, 5
 	sums := map[string]float64{}
 	small, large, others, sampled, used, count := 0.0, 0.0, 0.0, 0.0, 0.0, int64(0)
@@ -252,7 +253,7 @@ func (c shareCase) test(t *testing.T, pid int) {
 		used, sampled, count = used+more, sampled+float64(p.Total().Value)/1e9, count+p.Total().Count
 		for _, s := range p.Samples {
 			name, seconds := "", float64(s.Value)/1e9
-			if len(s.Stack) > 0 { // else it runs no script just then
+			if len(s.Stack) > 0 { // else it runs no script at that moment
 				name = p.Frames[s.Stack[0]].Name
 			}
 			sums[name] += seconds
@@ -294,7 +295,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestNone: of another program it says that there is no interpreter.
+// TestNone: a program that is not an interpreter is reported as such.
 func TestNone(t *testing.T) {
 	rec, _, err := record(t, os.Getpid(), 10*time.Millisecond, 0)
 	if err != nil {
@@ -308,8 +309,8 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestWanting: of three threads that compute one has the interpreter's lock, and two want it; who sleeps or waits for
-// another thread wants nothing.
+// TestWanting: of three threads that compute, one has the interpreter's lock and two want it. A thread that sleeps or
+// waits for another thread wants nothing.
 func TestWanting(t *testing.T) {
 	for _, tc := range []struct {
 		name, what  string
@@ -340,7 +341,7 @@ func TestWanting(t *testing.T) {
 	}
 }
 
-// TestWaitsOfPHP: a script that waits has the function of PHP's own that waits, and its callers.
+// TestWaitsOfPHP: a script that waits has the PHP function that waits, and its callers.
 func TestWaitsOfPHP(t *testing.T) {
 	const window = time.Second
 	rec, _, err := record(t, startPHP(t, "rest"), window, 0)
@@ -369,8 +370,8 @@ func TestWaitsOfPHP(t *testing.T) {
 	}
 }
 
-// TestBlockedLoop: of an event loop that waits in a handler the functions are known, also where a loop for a child runs
-// within it; of one that waits for its events there is nothing to tell.
+// TestBlockedLoop: if an event loop waits in a handler, the functions are known, even if a loop for a child runs within
+// it. If it waits for its events, there is nothing to report.
 func TestBlockedLoop(t *testing.T) {
 	const window = 3 * time.Second
 	for what, want := range map[string]string{

@@ -10,8 +10,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host"
 )
 
-// TestDeadOwners: a process that has ended owns nothing any more, so that who has inherited its sockets is looked for;
-// nor does one that has got its number. One that lives stays.
+// TestDeadOwners: a process that has ended owns nothing any more, so the search finds who inherited its sockets. Nor
+// does a process that got the same pid own them. A living owner stays.
 func TestDeadOwners(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sleep", "60")
 	if err := cmd.Start(); err != nil {

@@ -23,7 +23,7 @@ func own(t *testing.T) collect.Env {
 	return collect.Env{Host: h, Target: target}
 }
 
-// TestUnixQueue: two clients that nobody accepts wait for as long as the second look is later, and for longer at the
+// TestUnixQueue: two clients that are not accepted have waited for the time between the two looks, and longer at the
 // next sample.
 func TestUnixQueue(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
@@ -56,7 +56,7 @@ func TestUnixQueue(t *testing.T) {
 	}
 }
 
-// TestUDPDrops: a socket of 4 KiB loses most of a hundred datagrams, and tells how many.
+// TestUDPDrops: a socket of 4 KiB loses most of a hundred datagrams, and says how many.
 func TestUDPDrops(t *testing.T) {
 	const sent, bytes = 100, 1000
 	l, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

@@ -263,7 +263,7 @@ func TestSynSentRetransmitting(t *testing.T) {
 	want(t, record(t, src, 1), metric.DestinationSockets, 5, "destination", serverAddr, "state", "SYN_SENT")
 }
 
-// TestWithoutNetlink reads the text files, and must say what they do not tell.
+// TestWithoutNetlink reads the text files, and must report what they do not contain.
 func TestWithoutNetlink(t *testing.T) {
 	p := newPair(t)
 	server := child(t, p.server, lab.ChildOptions{Mode: lab.ModeServer, Addr: serverAddr})
@@ -438,14 +438,14 @@ func TestOwnersOfOtherProcesses(t *testing.T) {
 	}
 }
 
-// timeWaits leaves n sockets in TIME_WAIT to one destination, and gives a source for their namespace.
+// timeWaits leaves n sockets in TIME_WAIT to one destination, and returns a source for their namespace.
 func timeWaits(t testing.TB, counts ...int) (src collect.Source, next func()) {
 	t.Helper()
 	l := labtest.New(t)
 	h := must(t)(l.Host("lo"))
 	for key, value := range map[string]string{
 		"net.ipv4.tcp_max_tw_buckets": "100000", "net.ipv4.ip_local_port_range": "1024 65000",
-		// on loopback a port is taken anew after a second, as long as a busy machine takes for this
+		// on loopback a port is reused after a second, which a busy machine needs for this
 		"net.ipv4.tcp_tw_reuse": "0",
 	} {
 		if err := h.Sysctl(key, value); err != nil {
@@ -470,10 +470,10 @@ func timeWaits(t testing.TB, counts ...int) (src collect.Source, next func()) {
 	}
 }
 
-// TestAllocationsDoNotGrowWithSockets: a sample whose sockets need no search for an owner allocates as often for
-// 11,000 as for 1,000. Of several the least is compared: the server is slower to close its ends on a busy machine, and
-// whose those are is looked for in the samples that see them, as it is in each hostSearch-th sample. What other
-// goroutines allocate meanwhile counts as well.
+// TestAllocationsDoNotGrowWithSockets: a sample whose sockets need no search for an owner allocates as often for 11,000
+// as for 1,000. The least of several samples is compared. On a busy machine the server closes its ends more slowly, and
+// the samples that see those ends search for their owners, as each hostSearch-th sample does. Allocations of other
+// goroutines in the meantime count as well.
 func TestAllocationsDoNotGrowWithSockets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes 11,000 connections")
@@ -534,8 +534,8 @@ func openPrograms(t testing.TB, pid int) *source {
 	return src
 }
 
-// TestOwnersAreCounted: of two processes that connect to one destination, the iterator counts the sockets of each, and
-// /proc names both by a sample of them.
+// TestOwnersAreCounted: two processes connect to one destination. The iterator counts the sockets of each, and /proc
+// names both from a sample of them.
 func TestOwnersAreCounted(t *testing.T) {
 	p := newPair(t)
 	server := child(t, p.server, lab.ChildOptions{Mode: lab.ModeServer, Name: "srv", Addr: serverAddr})
@@ -574,7 +574,7 @@ func TestOwnersAreCounted(t *testing.T) {
 	}
 }
 
-// TestReadByIterator forces the choice that many sockets make, and compares both ways of reading.
+// TestReadByIterator forces the choice that many sockets cause, and compares both ways of reading.
 func TestReadByIterator(t *testing.T) {
 	p := newPair(t)
 	if _, err := p.server.Listen(serverAddr, lab.ServeOptions{CloseFirst: true}); err != nil {

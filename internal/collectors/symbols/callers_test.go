@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// TestCallees: the instruction before an address, by hand.
+// TestCallees decodes the instruction before an address; the expectations are by hand.
 func TestCallees(t *testing.T) {
 	const at, function = 0x100, 0x1000
 	for _, c := range []struct {
-		name, code string // of code, what ends at the address
+		name, code string // code; what ends at the address
 		stub       string // at 0x200
 		pointer    uint64 // at 0x300
 		arm, want  bool
@@ -58,7 +58,7 @@ func unhex(t *testing.T, s string) []byte {
 	return b
 }
 
-// FuzzCallee reads a hostile program's code, for both kinds of processors: nothing is believed but what is there.
+// FuzzCallee reads a hostile program's code, for both kinds of processors. It trusts nothing that is not there.
 func FuzzCallee(f *testing.F) {
 	f.Add([]byte("\xe8\x0b\x00\x00\x00\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\xff\x25\xf2\xff\xff\xff"),
 		uint64(5), uint64(16))

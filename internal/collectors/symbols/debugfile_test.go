@@ -17,7 +17,7 @@ const adder = `__attribute__((noinline)) int seventy(int n) { return n + 70; }
 int main(int argc, char **argv) { return seventy(argc); }
 `
 
-// TestDebugFile: a program whose symbols are in a file of their own, which is found by its build id, and one of another
+// TestDebugFile: the symbols of a program are in a file of their own, which is found by its build id. A file of another
 // build is not read. The root of the process is a directory of the test.
 func TestDebugFile(t *testing.T) {
 	testenv.Need(t, testenv.Tool("gcc"), testenv.Tool("objcopy"))
@@ -81,7 +81,7 @@ func seventy(b *objectFile) (uint64, bool) {
 	return 0, false
 }
 
-// FuzzNotes: notes of a foreign file are read without a panic, and an id is never longer than they are.
+// FuzzNotes: notes of a foreign file are read without a panic, and an id is never longer than the notes.
 func FuzzNotes(f *testing.F) {
 	f.Add([]byte("\x04\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00GNU\x00\xab\xcd\x00\x00"))
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\x03\x00\x00\x00"))

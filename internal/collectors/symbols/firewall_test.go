@@ -15,7 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// noted gives what a symbolizer appends to the recording about names that it lacks.
+// noted returns what a symbolizer appends to the recording about names that it lacks.
 func noted(s *Symbolizer) (all []string) {
 	a := recording.NewBuilder().Appender()
 	s.AppendNameless(a)
@@ -26,11 +26,11 @@ func noted(s *Symbolizer) (all []string) {
 	return all
 }
 
-// third fails as a parser does that believes a length: by a panic of the runtime.
+// third fails like a parser that trusts a length: with a panic of the runtime.
 func third(list []byte) byte { return list[2] }
 
-// TestDemanglerFault is attack 8: a name at which the demangler panics, as that of 2025 did at _ZN1AcvT_cvT_IiEEv,
-// costs its own reading, which the recording tells.
+// TestDemanglerFault is attack 8. If the demangler panics on a name, as that of 2025 did on _ZN1AcvT_cvT_IiEEv, only
+// that name stays mangled, and the recording says so.
 func TestDemanglerFault(t *testing.T) {
 	const fatal = "_ZN1AcvT_cvT_IiEEv"
 	s := New("/proc", nil)
@@ -57,8 +57,7 @@ func TestDemanglerFault(t *testing.T) {
 	}
 }
 
-// TestELFFault: a parser of ELF files that fails on one costs the names of that file, which the recording tells, and no
-// other's.
+// TestELFFault: an ELF parser that fails on one file costs only the names of that file, and the recording says so.
 func TestELFFault(t *testing.T) {
 	s := New("/proc", nil)
 	pid := uint32(os.Getpid())
@@ -94,8 +93,8 @@ func TestELFFault(t *testing.T) {
 	}
 }
 
-// TestPerfMapFault: a parser of perf maps that fails on one costs the names of that process, and its error is what the
-// collector tells the recording.
+// TestPerfMapFault: a perf map parser that fails on one map costs the names of that process. The collector passes its
+// error to the recording.
 func TestPerfMapFault(t *testing.T) {
 	s := New("/proc", nil)
 	s.perfMap = func(r io.Reader) (*perfmap.Map, error) {

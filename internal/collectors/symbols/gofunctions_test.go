@@ -15,7 +15,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/gotable"
 )
 
-// goProgram builds a small Go program, with the linker's flags.
+// goProgram builds a small Go program with the linker's flags.
 func goProgram(t *testing.T, flags string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,7 +36,7 @@ func goProgram(t *testing.T, flags string) []byte {
 	return data
 }
 
-// claim gives the file with another size in the header of a section, of the first with this type.
+// claim returns the file with another size in the header of the first section of this type.
 func claim(t *testing.T, data []byte, kind elf.SectionType, size uint64) []byte {
 	t.Helper()
 	data = bytes.Clone(data)
@@ -51,7 +51,7 @@ func claim(t *testing.T, data []byte, kind elf.SectionType, size uint64) []byte 
 	return nil
 }
 
-// TestHugeSymbolTable: attack 4, a file whose symbol table or names claim to be larger than memory.
+// TestHugeSymbolTable is attack 4: a file whose symbol table or names claim to be larger than memory.
 func TestHugeSymbolTable(t *testing.T) {
 	whole := goProgram(t, "")
 	for _, kind := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_STRTAB} {
@@ -93,7 +93,8 @@ func TestGoFunctions(t *testing.T) {
 	}
 }
 
-// TestHeldFiles: of more Go programs than files are kept open, the last have no names, and the recording tells.
+// TestHeldFiles: if there are more Go programs than files may stay open, the last ones have no names, and the recording
+// says so.
 func TestHeldFiles(t *testing.T) {
 	s := New("/proc", nil)
 	defer s.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// TestLocals names functions of the stripped C library as the program that uses them does.
+// TestLocals names functions of the stripped C library through a program that uses them.
 func TestLocals(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("gcc"))
 	bin := filepath.Join(t.TempDir(), "locals")
@@ -53,7 +53,7 @@ func TestLocals(t *testing.T) {
 	}
 }
 
-// started runs a program that says "ready", until the test ends, and gives what else it says.
+// started runs a program that says "ready" until the test ends, and returns what else it says.
 func started(t *testing.T, program string) (pid uint32, said *bufio.Reader) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program)
@@ -71,14 +71,14 @@ func started(t *testing.T, program string) (pid uint32, said *bufio.Reader) {
 }
 
 // implements reports whether a name is that of one of the C library's implementations of a function, such as
-// __memmove_avx512_unaligned_erms of memcpy: it has these where the library's debug file is installed (libc6-dbg).
+// __memmove_avx512_unaligned_erms of memcpy. These names exist if the library's debug file is installed (libc6-dbg).
 func implements(got, function string) bool {
 	// One implementation serves both (sysdeps/x86_64/multiarch/memmove-vec-unaligned-erms.S), by either name.
 	return strings.HasPrefix(got, "__"+function+"_") ||
 		function == "memcpy" && strings.HasPrefix(got, "__memmove_")
 }
 
-// TestStartsOnARM finds the functions in which threads begin in a library of the other architecture.
+// TestStartsOnARM finds the functions in which threads begin, in a library of the other architecture.
 func TestStartsOnARM(t *testing.T) {
 	testenv.Need(t, testenv.Tool("aarch64-linux-gnu-gcc"))
 	path, err := exec.Command("aarch64-linux-gnu-gcc", "-print-file-name=libc.so.6").Output()
@@ -138,7 +138,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// smallLibrary is compiled with a function that is chosen at load, and calls.
+// smallLibrary is compiled with calls and a function that is chosen at load.
 func smallLibrary(t testing.TB) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "small.so")

@@ -65,7 +65,7 @@ func TestUserFrame(t *testing.T) {
 	}
 }
 
-// TestReadable undoes the names of C++ and both manglings of Rust, and leaves C and Go alone.
+// TestReadable demangles names of C++ and both manglings of Rust, and leaves C and Go alone.
 func TestReadable(t *testing.T) {
 	for mangled, want := range map[string]string{
 		"_ZN13ObjectMonitor5enterEP10JavaThread": "ObjectMonitor::enter",
@@ -121,7 +121,7 @@ func TestOpenInRoot(t *testing.T) {
 	}
 }
 
-// TestMapBudget is attack 13: what all maps take together has a bound, and what is left out is said.
+// TestMapBudget is attack 13: all maps together have a bound, and what is left out is reported.
 func TestMapBudget(t *testing.T) {
 	var text bytes.Buffer
 	for text.Len() < 15<<20 {

@@ -33,7 +33,7 @@ int main(void)
 }
 `
 
-// TestWalker: the stack of a program without frame pointers has its functions, also when they get their names after the
+// TestWalker: the stack of a program without frame pointers has its functions, even if they get their names after the
 // program has ended.
 func TestWalker(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("gcc"))
@@ -72,7 +72,7 @@ func TestWalker(t *testing.T) {
 	}
 }
 
-// walked gives the stack of a process that sleeps.
+// walked returns the stack of a process that sleeps.
 func walked(t *testing.T, w *Walker, pid uint32) []uint64 {
 	t.Helper()
 	dir, stack := fmt.Sprintf("/proc/%d", pid), make([]byte, 16<<10)

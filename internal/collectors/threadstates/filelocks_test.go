@@ -42,7 +42,8 @@ func TestParseLocks(t *testing.T) {
 	}
 }
 
-// TestLockOf: by the waiting process, by the file where it waits for several, and by that alone of an open file's lock.
+// TestLockOf finds a lock by the waiting process, by the file if it waits for several, and only by the file for an open
+// file's lock.
 func TestLockOf(t *testing.T) {
 	locks, err := parseLocks([]byte(locksOfLinux618))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// TestWaits: each thread of a real program waits for one thing, in a wait that began before it was looked at.
+// TestWaits: each thread of a real program waits for one thing, in a wait that began before the first look.
 func TestWaits(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("python3"))
 	program := testenv.StartChild(t, exec.Command("python3", "testdata/waits.py"))
@@ -52,7 +52,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestManyThreads: of more threads than are looked at in a pass, the times are those of all, to the end of the window.
+// TestManyThreads: if there are more threads than a pass looks at, the times cover all of them, to the end of the
+// window.
 func TestManyThreads(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("python3"))
 	const threads = 1500

@@ -20,7 +20,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// waiters has one thread that sleeps, and one that waits for a lock that the first has.
+// waiters has one thread that sleeps, and one that waits for a lock that the first holds.
 const waiters = `#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ int main(void)
 }
 `
 
-// TestWaitStacks: threads of a program without frame pointers wait where they do.
+// TestWaitStacks: threads of a program without frame pointers have the stacks of their waits.
 func TestWaitStacks(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("gcc"))
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func profileOf(t *testing.T, pid int, event stacks.Event, d time.Duration) *stac
 	return p
 }
 
-// desk has a thread that sleeps with a lock, one that waits for it, and one that runs at times.
+// desk has a thread that sleeps with a lock, one that waits for that lock, and one that runs at times.
 const desk = `
 using System;
 using System.Runtime.CompilerServices;
@@ -141,12 +141,12 @@ class Desk {
 }
 `
 
-// TestDotNet: threads of .NET wait in their methods, for what the functions of the runtime say.
+// TestDotNet: threads of .NET wait in their methods. The functions of the runtime say for what.
 func TestDotNet(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	child := dotnettest.Start(t, desk)
 	time.Sleep(400 * time.Millisecond)
-	// The first look reads the tables of the runtime, and the next ones wait until that is a small share.
+	// The first look reads the tables of the runtime. The next looks wait until that is a small share.
 	p := profileOf(t, child.PID, stacks.ScriptWall, 5*time.Second)
 	got := map[string]time.Duration{}
 	for _, s := range p.Samples {

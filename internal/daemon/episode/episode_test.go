@@ -13,7 +13,7 @@ import (
 
 var start = time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 
-// windowAt is the nth window of a length: what it has is a letter a window.
+// windowAt is the nth window of a length. A letter a window says what it has.
 func windowAt(target string, n int, length time.Duration, has rune) exporter.Window {
 	w := exporter.Window{Name: target, Begin: start.Add(time.Duration(n) * length), Result: &check.Result{}}
 	w.End = w.Begin.Add(length)
@@ -83,7 +83,7 @@ func TestTracker(t *testing.T) {
 	}
 }
 
-// TestTargets: each target has its own, and one that has gone takes its findings along.
+// TestTargets: each target has its own episodes. A target that has gone takes its findings along.
 func TestTargets(t *testing.T) {
 	tr := NewTracker(Defaults())
 	const length = time.Minute

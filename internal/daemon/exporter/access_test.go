@@ -31,7 +31,7 @@ const (
 	usersOnly = "basic_auth_users: {p: x}\n"
 )
 
-// Attack 14: nobody who was not asked reaches the port.
+// Attack 14: only those who are allowed reach the port.
 func TestDefaultAddress(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -56,7 +56,7 @@ func TestDefaultAddress(t *testing.T) {
 	}
 }
 
-// Attack 14: recordings want a password, or a listener of this host and a name that no name server made.
+// Attack 14: recordings need a password, or a listener of this host and a name that no name server made.
 func TestPrivatePages(t *testing.T) {
 	t.Parallel()
 	inner := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
@@ -132,7 +132,7 @@ func TestSubjectLabel(t *testing.T) {
 	}
 }
 
-// Attack 15: who takes its answer slowly, or not at all, holds up no other; and answers have a bound of size.
+// Attack 15: a client that reads its answer slowly, or not at all, holds up no other. Answers have a bound of size.
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	l := Limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -168,7 +168,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// stuckWriter takes nothing of a good answer until it is released.
+// stuckWriter accepts nothing of a good answer until it is released.
 type stuckWriter struct {
 	*httptest.ResponseRecorder
 	release chan struct{}

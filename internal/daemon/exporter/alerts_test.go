@@ -20,7 +20,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// The clock of the tests of alerts: windows of the default length, and Prometheus' default interval between scrapes.
+// The clock of the tests of alerts: windows of the default length, and Prometheus' default scrape interval.
 const (
 	testWindow = 15 * time.Second
 	testScrape = time.Minute
@@ -28,8 +28,8 @@ const (
 
 var midnight = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 
-// scrapes gives what Prometheus sees of the findings, one after the other, when the first is so long after midnight.
-// during gives the findings of the window that ends then.
+// scrapes returns what Prometheus sees of the findings, scrape by scrape. The first scrape is so long after midnight.
+// during returns the findings of the window that ends then.
 func scrapes(phase, until time.Duration, during func(end time.Duration) []check.Finding) []map[string]bool {
 	s := &snapshot{registry: prometheus.NewRegistry(), targets: map[string]*told{}}
 	o := Options{MaxFindings: 1000}
@@ -63,7 +63,7 @@ func seriesName(name string, m *dto.Metric) string {
 	return name + "{" + strings.Join(labels, ",") + "}"
 }
 
-// asSeries writes scrapes as promtool reads them: stale is what Prometheus notes where a series is missing.
+// asSeries writes scrapes as promtool reads them. stale is what Prometheus records for a missing series.
 func asSeries(seen []map[string]bool) string {
 	names := map[string]bool{}
 	for _, s := range seen {
@@ -105,7 +105,8 @@ func testRules(t *testing.T, tests string) {
 	}
 }
 
-// alerted gives the checks of the rules by their groups' stages: those of events, whose alerts do not wait, and others.
+// alerted returns the checks of the rules by their groups' stages: those of events, whose alerts do not wait, and the
+// others.
 func alerted(t *testing.T) (events, states []check.Finding) {
 	t.Helper()
 	text, err := os.ReadFile("../../../deploy/prometheus/perfdoctor.rules.yml")
@@ -151,8 +152,8 @@ func alerted(t *testing.T) (events, states []check.Finding) {
 	return events, states
 }
 
-// TestEventsAlert: an event of one window is in two scrapes at least and alerts at the first, wherever the event and
-// the scrapes fall; every check of events, at 2:30, 5, 7:30 and 10 minutes after midnight.
+// TestEventsAlert: an event of one window is in at least two scrapes and alerts at the first one, wherever the event
+// and the scrapes fall. It tests every check of events, at 2:30, 5, 7:30 and 10 minutes after midnight.
 func TestEventsAlert(t *testing.T) {
 	t.Parallel()
 	const until = 20 * time.Minute
@@ -188,7 +189,7 @@ func TestEventsAlert(t *testing.T) {
 	testRules(t, tests.String())
 }
 
-// TestHealthyDayIsQuiet: a day of windows of a healthy host wakes nobody: each check has a level that is FYI in one
+// TestHealthyDayIsQuiet: a day of windows of a healthy host alerts nobody. Each check has a level that is FYI in one
 // window of four, and each state is a fault for one window in an hour.
 func TestHealthyDayIsQuiet(t *testing.T) {
 	t.Parallel()
@@ -216,8 +217,8 @@ func TestHealthyDayIsQuiet(t *testing.T) {
 	testRules(t, tests.String())
 }
 
-// TestEventsStand: what a group was killed for is told after the group's end, since when it began, and for no longer
-// than it must be, also when the clock is set back.
+// TestEventsStand: the reason why a group was killed stays after the group's end, since its beginning and no longer
+// than necessary, even if the clock is set back.
 func TestEventsStand(t *testing.T) {
 	t.Parallel()
 	o := Options{MaxFindings: 10}

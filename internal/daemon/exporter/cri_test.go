@@ -52,7 +52,7 @@ func (s *runtimeServer) ListContainers(ctx context.Context, r *cri.ListContainer
 	return answer, nil
 }
 
-// serveRuntime serves at a socket of the test until it ends.
+// serveRuntime serves on a socket of the test until the test ends.
 func serveRuntime(t *testing.T, s *runtimeServer) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "cri.sock")
@@ -77,8 +77,8 @@ func dialed(t *testing.T, socket string) *Runtime {
 	return r
 }
 
-// TestRuntimeNames: a container runtime knows the pod of a container. Where it does not, cannot answer or is not there,
-// the kubelet's links tell, and in the end the control group.
+// TestRuntimeNames: a container runtime knows the pod of a container. If it does not, cannot answer or is absent, the
+// kubelet's links tell, and finally the control group.
 func TestRuntimeNames(t *testing.T) {
 	logs := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(logs, "linked_shop_php-"+foreignID+".log"), nil, 0o600))
@@ -150,7 +150,8 @@ func TestRuntimeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzRuntimeAnswer: an answer that the interface's own code reads is read the same, and any other without a panic.
+// FuzzRuntimeAnswer: an answer that the interface's own code can read is read the same. Any other answer is read
+// without a panic.
 func FuzzRuntimeAnswer(f *testing.F) {
 	answer, err := proto.Marshal(&cri.ListContainersResponse{Containers: []*cri.Container{{
 		Id: containerID, Labels: map[string]string{

@@ -24,7 +24,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// collector makes one from its sample.
+// collector makes a collector from its sample.
 func collector(name string, sample func(context.Context, *recording.Appender) error,
 	provides ...metric.Metric,
 ) collect.Collector {
@@ -34,7 +34,7 @@ func collector(name string, sample func(context.Context, *recording.Appender) er
 	}
 }
 
-// changing has so many destinations and control groups in each sample, and after each minute others.
+// changing has so many destinations and control groups in each sample, and others after each minute.
 func changing(many int) collect.Collector {
 	n := 0
 	return collector("changing", func(_ context.Context, a *recording.Appender) error {
@@ -48,7 +48,7 @@ func changing(many int) collect.Collector {
 	}, metric.DestinationSockets, metric.CgroupCPU)
 }
 
-// always finds one thing wrong with each destination.
+// always finds one problem with each destination.
 func always() *check.Check {
 	return &check.Check{
 		Name: "always", Stage: check.Path, Needs: []metric.Metric{metric.DestinationSockets},
@@ -89,7 +89,8 @@ func get(t *testing.T, h http.Handler, path string) (status int, body string) {
 	return w.Code, string(b)
 }
 
-// Three days of windows of what comes and goes leave memory and open files as they were after the first hour.
+// After three days of windows of things that come and go, memory and open files are what they were after the first
+// hour.
 func TestThreeDays(t *testing.T) {
 	if testing.Short() {
 		t.Skip("4,320 windows take a while")
@@ -119,7 +120,7 @@ func TestThreeDays(t *testing.T) {
 		if err := e.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
-		// What a window holds is 0.4 MB; a thousandth of that again a window would be more.
+		// A window holds 0.4 MB. A thousandth of that again would be more than one window.
 		if now := heapInUse(); now > heap+1<<20 {
 			t.Errorf("heap: %d bytes after an hour, %d after 72", heap, now)
 		}
@@ -145,8 +146,8 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// A file system that is stuck, or whatever else does not return, costs its collector's metrics. Scrapes and windows go
-// on.
+// A file system that hangs, or anything else that does not return, costs its collector's metrics. Scrapes and windows
+// go on.
 func TestScrapesGoOnBesideWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -193,7 +194,7 @@ func TestScrapesGoOnBesideWhatHangs(t *testing.T) {
 	})
 }
 
-// Findings are bounded, and counted beyond the bound.
+// Findings are bounded. Those beyond the bound are counted.
 func TestFindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -225,7 +226,7 @@ func TestFindings(t *testing.T) {
 	})
 }
 
-// What is served is what Prometheus' own tool finds no fault with.
+// Prometheus' own tool finds no fault with the served page.
 func TestPromtool(t *testing.T) {
 	testenv.Need(t, testenv.Tool("promtool"))
 	synctest.Test(t, func(t *testing.T) {
@@ -262,7 +263,7 @@ func TestPromtool(t *testing.T) {
 	})
 }
 
-// everyMetric has a series of each.
+// everyMetric has a series of each metric.
 func everyMetric(_ context.Context, a *recording.Appender) error {
 	n := float64(time.Now().UnixMicro() % 1e12)
 	for _, m := range metric.All() {

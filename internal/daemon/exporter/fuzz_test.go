@@ -17,7 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// FuzzWindow serves the metrics of a recording, twice, as of two windows: the page is one that Prometheus reads.
+// FuzzWindow serves the metrics of a recording twice, as two windows. Prometheus can read the page.
 func FuzzWindow(f *testing.F) {
 	for _, name := range []string{
 		"cpu-throttled/firing-own", "nic-drops/firing", "no-keepalive/firing",
@@ -42,7 +42,7 @@ func FuzzWindow(f *testing.F) {
 		ledger := newLedger(target, 200, nil, func(string, int) {})
 		histograms := newHistograms(target)
 		s := &snapshot{registry: prometheus.NewRegistry(), targets: map[string]*told{}}
-		subject = strings.ToValidUTF8(subject, "?") // as [recording.Appender] does with what it is given
+		subject = strings.ToValidUTF8(subject, "?") // as [recording.Appender] does with its input
 		findings := []check.Finding{{Check: "a", Severity: check.Warning, Subject: check.Subject{
 			Kind: "pid",
 			ID:   subject,

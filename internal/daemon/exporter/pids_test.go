@@ -10,7 +10,7 @@ import (
 // ofProcesses are the names of labels whose values are ids of processes or threads.
 func ofProcesses() []string { return []string{"pid", "tid", "waker_pid", "thread", "holder", "waker"} }
 
-// TestNoProcessIDsInMetrics: no metric is exported by the ids of processes.
+// TestNoProcessIDsInMetrics: no metric is exported by process id.
 func TestNoProcessIDsInMetrics(t *testing.T) {
 	all := policies()
 	for _, m := range metric.All() {

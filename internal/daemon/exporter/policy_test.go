@@ -18,7 +18,7 @@ func unbounded() []string {
 	}
 }
 
-// A metric that is new and has a label without bound must have a policy, or each process of a host would leave a series
+// A new metric with an unbounded label must have a policy. Otherwise each process of a host would leave a series
 // behind.
 func TestPolicies(t *testing.T) {
 	all := policies()

@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// record makes a window of two samples, of which each gets the appender and its number.
+// record makes a window of two samples. Each gets the appender and its number.
 func record(samples ...func(*recording.Appender)) *recording.Recording {
 	b := recording.NewBuilder()
 	for _, s := range samples {
@@ -26,7 +26,7 @@ func record(samples ...func(*recording.Appender)) *recording.Recording {
 	return b.Done(recording.Meta{Interval: 5, Duration: 15})
 }
 
-// text gives the families as they are served.
+// text returns the families as they are served.
 func text(t *testing.T, families []*dto.MetricFamily) string {
 	t.Helper()
 	var out strings.Builder
@@ -53,8 +53,8 @@ func processes(cpu map[string]float64) func(*recording.Appender) {
 	}
 }
 
-// The sum over processes goes on rising when one of them ends: the other way Prometheus would take its end for a reset
-// of all.
+// The sum over processes keeps rising when one of them ends. Otherwise Prometheus would take its end for a reset of
+// all.
 func TestFoldedCountersOnlyRise(t *testing.T) {
 	l := newLedger(HostName, 10, nil, func(string, int) {})
 	windows := []*recording.Recording{
@@ -96,7 +96,8 @@ perfdoctor_tcp_destination_syn_sent_retransmitting{destination="other"} 3
 	}
 }
 
-// Of two of a size none takes the other's place; one that is much larger does, and what was counted stays where it was.
+// Of two series of equal size, neither takes the other's place. A much larger one does, and what was counted stays
+// where it was.
 func TestPlaces(t *testing.T) {
 	l := newLedger(HostName, 1, nil, func(string, int) {})
 	window := func(a, b float64) string {
@@ -127,7 +128,7 @@ func TestPlaces(t *testing.T) {
 }
 
 // 10,000 destinations and 2,000 control groups that come and go leave a bounded number of series, of values that are
-// kept, and say how many were folded.
+// kept. The series say how many were folded.
 func TestCardinality(t *testing.T) {
 	const most = 50
 	dropped := map[string]int{}
@@ -188,7 +189,7 @@ perfdoctor_tcp_connect_duration_seconds_count{target="host"} 6
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	native := families[0].GetMetric()[0].GetHistogram()
-	// 4^-8 s are 15.3 µs, 4^-2 s are 0.0625 s; the rest is in the bucket behind.
+	// 4^-8 s are 15.3 µs, 4^-2 s are 0.0625 s; the rest is in the next bucket.
 	var index, count int64
 	got := map[int64]int64{}
 	at := 0

@@ -24,7 +24,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// used writes the CPU seconds of a group, which it makes if need be.
+// used writes the CPU seconds of a group and makes the group if necessary.
 func used(t *testing.T, dir string, seconds float64) {
 	t.Helper()
 	must(t, os.MkdirAll(dir, 0o755))
@@ -104,7 +104,7 @@ func TestPodNames(t *testing.T) {
 	}
 }
 
-// What a target is asked is what its collectors can answer, and nothing that the host's own windows answer.
+// A target is asked what its collectors can answer, and nothing that the host's own windows answer.
 func TestTargetChecks(t *testing.T) {
 	list := []collect.Collector{
 		{Name: "facts", Pace: collect.Once, Provides: []metric.Metric{metric.CPUsOnline}},

@@ -30,7 +30,7 @@ var start = time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 
 const length = 15 * time.Second
 
-// source is a recording of a real host, as of each window.
+// source is a recording of a real host, as each window has it.
 func source(t *testing.T) *recording.Recording {
 	t.Helper()
 	rec, err := recording.Open("../../checks/limits/testdata/cpu-throttled/firing-ancestor.txtar")
@@ -40,7 +40,7 @@ func source(t *testing.T) *recording.Recording {
 	return rec
 }
 
-// windowAt is the nth window of a target. Each word of has is a check that has a finding.
+// windowAt is the nth window of a target. Each word of has is a check with a finding.
 func windowAt(rec *recording.Recording, target string, n int, has ...string) exporter.Window {
 	w := exporter.Window{
 		Name: target, Recording: rec.WithoutProfiles(), Begin: start.Add(time.Duration(n) * length),
@@ -114,7 +114,7 @@ func names(t *testing.T, dir string) []string {
 	return out
 }
 
-// TestBeforeAndAfter: what was measured before and after the beginning is in one file, of that target only.
+// TestBeforeAndAfter: what was measured before and after the beginning is in one file, for that target only.
 func TestBeforeAndAfter(t *testing.T) {
 	rec, o := source(t), options(t)
 	r, stop := running(t, o)
@@ -133,7 +133,7 @@ func TestBeforeAndAfter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Two windows before, that with the beginning, and one after; the last has what of its 15 s was measured.
+	// Two windows before, the one with the beginning, and one after. The last has the measured part of its 15 s.
 	if got.Meta.Duration != 45+rec.Meta.Duration {
 		t.Errorf("%v s are recorded", got.Meta.Duration)
 	}
@@ -158,7 +158,8 @@ func TestBeforeAndAfter(t *testing.T) {
 	}
 }
 
-// TestCooldown: the same check and subject is recorded once in a while, also after a restart and for another target.
+// TestCooldown: the same check and subject is recorded only once in a while, even after a restart and for another
+// target.
 func TestCooldown(t *testing.T) {
 	rec, o := source(t), options(t)
 	r, stop := running(t, o)
@@ -202,7 +203,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestLimit: the oldest go first, and neither what is not ours nor what is half written counts as a recording.
+// TestLimit: the oldest go first. Files that are not ours or half written do not count as recordings.
 func TestLimit(t *testing.T) {
 	rec, o := source(t), options(t)
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
@@ -258,7 +259,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestDiskFails: what cannot be written is counted, and the next one can be.
+// TestDiskFails: a recording that cannot be written is counted, and the next one can be.
 func TestDiskFails(t *testing.T) {
 	rec, o := source(t), options(t)
 	r, _ := running(t, o)
@@ -276,7 +277,7 @@ func TestDiskFails(t *testing.T) {
 	eventually(t, "the next one is written", func() bool { return r.counted("written") == 1 })
 }
 
-// TestNeverBlocks: without anybody who takes windows, the queue fills and the rest is counted.
+// TestNeverBlocks: if nobody takes windows, the queue fills and the rest is counted.
 func TestNeverBlocks(t *testing.T) {
 	r, err := New(options(t))
 	if err != nil {
@@ -291,7 +292,7 @@ func TestNeverBlocks(t *testing.T) {
 	}
 }
 
-// TestMemory: neither a long time nor many targets make it grow, and a recording in progress ends when there is no
+// TestMemory: memory does not grow with time or with the number of targets. A recording in progress ends if there is no
 // room.
 func TestMemory(t *testing.T) {
 	rec := source(t)
@@ -325,15 +326,15 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestProfile: a profile of the offender is in the recording; one at a time; none without a JVM, and then none of the
-// budget is used.
+// TestProfile: the recording has a profile of the offender. There is one at a time, and none without a JVM, which uses
+// nothing of the budget.
 func TestProfile(t *testing.T) {
 	rec, o := source(t), options(t)
 	profile, err := recording.Open("../../checks/runtime/testdata/lock-contention/firing.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := profile.WithoutProfiles() // which are the ones it has
+	events := profile.WithoutProfiles() // the ones it has
 	if len(events.Meta.Collectors) == 0 {
 		t.Fatal("no collectors")
 	}
@@ -485,8 +486,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestReport: each recording opens as a page; one that is no recording says so
-// and shows nothing of itself; and the timeline has the windows as they were.
+// TestReport: each recording opens as a page. A file that is not a recording says so and shows nothing of itself. The
+// timeline has the windows as they were.
 func TestReport(t *testing.T) {
 	rec, o := source(t), options(t)
 	o.Report = func(w io.Writer, rec *recording.Recording) error {
@@ -525,7 +526,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestNoTraversal: nothing but recordings of the directory is served.
+// TestNoTraversal: only recordings of the directory are served.
 func TestNoTraversal(t *testing.T) {
 	o := options(t)
 	r, err := New(o)

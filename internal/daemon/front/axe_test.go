@@ -20,7 +20,7 @@ func TestEverybodyCanRead(t *testing.T) {
 	}
 	for name, s := range map[string]struct {
 		state exporter.State
-		host  string // of the request: another than this one's is not trusted
+		host  string // of the request: a name other than this one is not trusted
 	}{
 		"sick": {state: sick()}, "healthy": {state: exporter.State{Ended: ended}}, "starting": {},
 		"reduced": {state: sick(), host: "elsewhere"},

@@ -24,7 +24,7 @@ var ended = time.Date(2026, 11, 22, 3, 16, 22, 0, time.UTC)
 // hostile is what a program may call itself.
 const hostile = "</bdi><script>alert(1)</script>\x1b[2J\u202e\" onload=x"
 
-// sick is a host with one finding in full, an event that is over, and one that is FYI, all of hostile names.
+// sick is a host with one finding in full, an event that is over, and one that is FYI, all with hostile names.
 func sick() exporter.State {
 	finding := func(name string, severity check.Severity) check.Finding {
 		return check.Finding{
@@ -53,7 +53,7 @@ func incidents() []flight.File {
 	}}
 }
 
-// serve asks the pages as the exporter serves them on loopback, under a name; another one than the host's is not
+// serve requests the pages as the exporter serves them on loopback, under a name. A name other than the host's is not
 // trusted.
 func serve(t *testing.T, state exporter.State, path, host string) (*http.Response, string) {
 	t.Helper()
@@ -101,7 +101,7 @@ func serve(t *testing.T, state exporter.State, path, host string) (*http.Respons
 	return resp, string(body)
 }
 
-// TestPage: what somebody wants at 3 a.m. is there, as text, and no name becomes markup.
+// TestPage: what somebody needs at 3 a.m. is there, as text, and no name becomes markup.
 func TestPage(t *testing.T) {
 	resp, page := serve(t, sick(), "/", "")
 	text := elements(t, page)
@@ -131,7 +131,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// elements gives the text of a page, and fails on an element or attribute that a name could have made.
+// elements returns the text of a page. It fails on an element or attribute that a name could have made.
 func elements(t *testing.T, page string) string {
 	t.Helper()
 	var b strings.Builder
@@ -157,7 +157,7 @@ func elements(t *testing.T, page string) string {
 	}
 }
 
-// TestStates: before the first window, and of a healthy host.
+// TestStates: before the first window, and for a healthy host.
 func TestStates(t *testing.T) {
 	for want, state := range map[string]exporter.State{
 		"The first window is not over":              {},
@@ -171,7 +171,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestReduced: who is not trusted, as a page of a browser under a foreign name, reads what the metrics say and no more.
+// TestReduced: an untrusted reader, like a browser page under a foreign name, reads what the metrics say and no more.
 func TestReduced(t *testing.T) {
 	_, page := serve(t, sick(), "/", "evil.example:9843")
 	_, answer := serve(t, sick(), "/api/findings", "evil.example:9843")
@@ -213,7 +213,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestBounded: of very many findings and incidents the first are shown, and how many more there are.
+// TestBounded: if there are very many findings and incidents, the first are shown, and how many more there are.
 func TestBounded(t *testing.T) {
 	state := exporter.State{Ended: ended}
 	for i := range 10 * maxFindings {

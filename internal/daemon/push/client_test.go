@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// file writes one in a directory of the test.
+// file writes a file in a directory of the test.
 func file(t *testing.T, dir, name, content string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -20,8 +20,7 @@ func file(t *testing.T, dir, name, content string) string {
 	return path
 }
 
-// TestSecretsFromFiles: passwords and tokens of a file are sent as they are when a message is, so that they can be
-// changed.
+// TestSecretsFromFiles: passwords and tokens in files are read when a message is sent, so that they can be changed.
 func TestSecretsFromFiles(t *testing.T) {
 	for name, tc := range map[string]struct{ config, secret, want, other, then string }{
 		"password": {
@@ -58,8 +57,8 @@ func TestSecretsFromFiles(t *testing.T) {
 	}
 }
 
-// TestConfigFiles: what cannot be used is refused before anything is sent, and no part of the file is quoted that may
-// be a password.
+// TestConfigFiles: a configuration that cannot be used is refused before anything is sent. No part that may be a
+// password is quoted.
 func TestConfigFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, tc := range []struct{ url, config, want string }{
@@ -88,7 +87,7 @@ func TestConfigFiles(t *testing.T) {
 	}
 }
 
-// FuzzConfigFile: whatever is in the file, no error quotes a secret of it.
+// FuzzConfigFile: whatever is in the file, no error quotes a secret from it.
 func FuzzConfigFile(f *testing.F) {
 	const secret = "hunter2"
 	for _, s := range []string{

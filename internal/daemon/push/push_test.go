@@ -31,7 +31,7 @@ import (
 
 var start = time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 
-// A request is what a server got.
+// A request is what a server received.
 type request struct {
 	url, contentType, auth string
 	body                   []byte
@@ -276,7 +276,7 @@ func readForm(t *testing.T, r request) (p *stacks.Profile, types map[string]any)
 	return p, types
 }
 
-// TestAnswers: what is worth it is tried again, in bounds, and all is counted.
+// TestAnswers: a message is retried if it is worth it, within bounds, and everything is counted.
 func TestAnswers(t *testing.T) {
 	for _, tc := range []struct {
 		what     string
@@ -308,8 +308,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestHangingServer: it holds up neither the exporter nor another destination, and what is too much for it is counted.
-// The end of the program does not wait for it.
+// TestHangingServer: a hanging server holds up neither the exporter nor another destination. What is too much for it is
+// counted. The end of the program does not wait for it.
 func TestHangingServer(t *testing.T) {
 	released := make(chan struct{})
 	hanging := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-released }))
@@ -331,7 +331,7 @@ func TestHangingServer(t *testing.T) {
 		w := windowAt(0, true)
 		w.Name = fmt.Sprint(n) // each target's finding begins
 		p.Observe(w)
-		if n%16 == 0 { // the other server is to keep up
+		if n%16 == 0 { // the other server must keep up
 			eventually(t, "the other one has it", func() bool { return p.counted("otlp", "ok") == float64(n+1) })
 		}
 	}

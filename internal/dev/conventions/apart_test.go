@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// checksDir holds the suite, and below it a room of rules for each stage.
+// checksDir holds the suite, and below it a package of rules for each stage.
 const checksDir = "internal/checks"
 
-// rooms are the packages of rules. What is a rule is in none but these: a row of the table of signatures is data.
+// rooms are the packages of rules. Rules are in no other packages: a row of the table of signatures is data.
 var rooms = []string{"path", "connections", "kernel", "limits", "runtime", "code"}
 
-// roomViolations keeps rules apart: each is a file that bears its name and refers to nothing in the file of another, so
-// that a reader of one needs no other, and what two rules need of each other becomes evidence or an edge in the table
-// of causes. A rule whose file would be long may have more, whose names begin with its own. The file of the room's name
+// roomViolations keeps rules apart. Each rule is a file that bears its name and refers to nothing in the file of
+// another rule, so that a reader of one needs no other. What two rules need of each other becomes evidence or an edge
+// in the table of causes. A long rule may have more files, whose names begin with its own. The file named like the room
 // lists the rules.
 func roomViolations(files []file) []string {
 	var bad []string
@@ -60,8 +60,8 @@ func violationsIn(room string, files []file) []string {
 func base(f file) string    { return strings.TrimSuffix(path.Base(f.path), ".go") }
 func kebab(s string) string { return strings.ReplaceAll(s, "_", "-") }
 
-// ruleOf gives the rule with the longest name that a file's name is or begins with: cpu_throttled_burst.go is not
-// cpu_throttled's.
+// ruleOf returns the rule with the longest name that a file's name is or begins with: cpu_throttled_burst.go does not
+// belong to cpu_throttled.
 func ruleOf(name string, rules []string) (best string) {
 	for _, r := range rules {
 		if (name == r || strings.HasPrefix(name, r+"_")) && len(r) > len(best) {
@@ -71,7 +71,7 @@ func ruleOf(name string, rules []string) (best string) {
 	return best
 }
 
-// checksIn gives the names of the checks that a file declares, with underscores.
+// checksIn returns the names of the checks that a file declares, with underscores.
 func checksIn(f file) (names []string) {
 	ast.Inspect(f.syntax, func(n ast.Node) bool {
 		literal, ok := n.(*ast.CompositeLit)
@@ -110,8 +110,8 @@ func references(files []file, owner map[string]string) (bad []string) {
 	for _, f := range files {
 		syntax = append(syntax, f.syntax)
 	}
-	// Imports stay empty: what a room's own files refer to in each other is known without them, and the errors about
-	// them are not asked for.
+	// Imports stay empty. References between a room's own files are known without them, and errors about them are not
+	// requested.
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
 	config := types.Config{Importer: empty{}, Error: func(error) {}}
 	pkg, _ := config.Check(files[0].pkg(), lines, syntax, info)
@@ -130,7 +130,7 @@ func references(files []file, owner map[string]string) (bad []string) {
 	return bad
 }
 
-// empty gives packages with nothing in them.
+// empty gives empty packages.
 type empty struct{}
 
 func (empty) Import(name string) (*types.Package, error) {
@@ -139,8 +139,8 @@ func (empty) Import(name string) (*types.Package, error) {
 	return pkg, nil
 }
 
-// TestRulesApart holds the rooms to what their rows in the import table must never allow: no room reaches another, and
-// evidence reaches none.
+// TestRulesApart checks that the rows of the import table keep the rooms apart: no room reaches another, and evidence
+// reaches none.
 func TestRulesApart(t *testing.T) {
 	for _, name := range append(slices.Clone(rooms), "signature") {
 		room, _ := rowOf(path.Join(checksDir, name))

@@ -8,7 +8,7 @@ var besidesFirewall = map[string]string{
 	"internal/host/netns.go":              "gives the panic on to the goroutine that asked",
 }
 
-// firewallViolations are the places where a panic may be lost without a word.
+// firewallViolations are the places where a panic may get lost silently.
 func firewallViolations(files []file) []string {
 	var bad []string
 	for _, f := range files {

@@ -13,8 +13,8 @@ import (
 // module is the import path that every package of this repository begins with.
 const module = "github.com/perfdoctor/perfdoctor/"
 
-// A row says what one package and those below it may import from this repository. What an imported package may
-// import itself is allowed too, because its API is made of those types.
+// A row says what one package and those below it may import from this repository. The imports of an imported package
+// are allowed too, because its API is made of those types.
 type row struct {
 	pkg  string
 	may  []string
@@ -22,7 +22,7 @@ type row struct {
 	pure bool // sees neither the host nor the clock's host: a diagnosis must be repeatable on a laptop
 }
 
-// ofRules is what the rules of a room may import, and aRoom why.
+// ofRules are the imports that rules of a room may have, and aRoom why.
 var ofRules = []string{
 	"internal/check", "internal/evidence", "internal/evidence/hotcode", "internal/evidence/ledger",
 	"internal/series",
@@ -375,10 +375,10 @@ var forTests = []string{
 	"internal/dev/browser", "internal/lab/vm/guest",
 }
 
-// forAll may be imported by any package that is not pure: waiting is nobody's domain.
+// forAll may be imported by any package that is not pure: waiting belongs to no domain.
 var forAll = []string{"internal/host/clock"}
 
-// hostPackages are what a pure package must not import: ways to files, processes, sockets and system calls.
+// hostPackages are packages that a pure package must not import: ways to files, processes, sockets and system calls.
 var hostPackages = []string{"os", "os/exec", "net", "net/http", "syscall", "golang.org/x/sys/unix"}
 
 // importViolations checks every import of every file against table.
@@ -400,7 +400,7 @@ func importViolations(files []file) []string {
 	return bad
 }
 
-// forbidden says why the packages of row r may not import path, or nothing.
+// forbidden says why the packages of row r may not import path, or "" if they may.
 func forbidden(r row, path string, test bool) string {
 	pkg, ours := strings.CutPrefix(path, module)
 	if !ours {
@@ -446,7 +446,8 @@ func reachable(r row) []string {
 	return all
 }
 
-// emptyRows finds rows of packages that do not exist, which say nothing and let a new package of that name in unseen.
+// emptyRows finds rows of packages that do not exist. They allow nothing now, but would let a new package of that name
+// in unnoticed.
 func emptyRows(rows []row, files []file) []string {
 	var bad []string
 	for _, r := range rows {
@@ -491,7 +492,7 @@ func TestTable(t *testing.T) {
 			}
 		}
 	}
-	// The heart of the design, said again in another way so that no combination of rows can undo it.
+	// The core of the design, checked again in another way so that no combination of rows can undo it.
 	for _, name := range []string{"internal/check", "internal/checks", "internal/report"} {
 		r, _ := rowOf(name)
 		for _, eye := range []string{

@@ -17,7 +17,7 @@ var (
 // ofPython are packages of its standard library, whose files keep their names.
 var ofPython = []string{"asyncio", "concurrent", "http", "multiprocessing"}
 
-// unkept gives the packages in the text of the waits' table of which the redaction's text says nothing.
+// unkept returns the packages in the text of the waits' table that the redaction's text does not mention.
 func unkept(waits, redaction string) (out []string) {
 	var kept []string
 	for _, m := range plainWord.FindAllStringSubmatch(redaction, -1) {
@@ -32,7 +32,7 @@ func unkept(waits, redaction string) (out []string) {
 	return slices.Compact(out)
 }
 
-// TestKeptPackages: the rules about waits know packages by their files, so that a redacted recording keeps their names.
+// TestKeptPackages: the rules about waits know packages by their files. So a redacted recording keeps their names.
 func TestKeptPackages(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(file)))

@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-// longestLine is what fits beside a second file, and what a review tool shows without scrolling.
+// longestLine fits beside a second file, and a review tool shows it without scrolling.
 const longestLine = 120
 
-// tabWidth is that of editors and of golangci-lint here.
+// tabWidth is the width in editors and in golangci-lint here.
 const tabWidth = 4
 
-// checkedLines are the extensions of the files that are held to it.
+// checkedLines are the extensions of the files that must keep to it.
 var checkedLines = []string{".go", ".c", ".h", ".ts", ".yaml", ".yml", ".md"}
 
-// longFiles may have longer lines as a whole: what is generated, and tables.
+// longFiles may have longer lines as a whole: generated files and tables.
 var longFiles = []linePattern{
 	{regexp.MustCompile(`^docs/(checks|man|stories)/|^docs/(metrics|kernels)\.md$`), "generated"},
 	{regexp.MustCompile(`^deploy/prometheus/`), "rules and their tests, generated"},
@@ -30,7 +30,7 @@ var longFiles = []linePattern{
 	{regexp.MustCompile(`^internal/checks/.*signatures\.yaml$`), "a table of signatures, whose texts become pages"},
 }
 
-// longLines may be longer: what cannot be broken, or would mean something else.
+// longLines may be longer: they cannot be broken, or would change their meaning.
 var longLines = []linePattern{
 	{regexp.MustCompile(`https?://\S{40,}`), "an address"},
 	{regexp.MustCompile(`^\s*//(go:|\s*nolint)|//nolint:`), "a directive, which is one line"},
@@ -41,7 +41,7 @@ var longLines = []linePattern{
 // longMarkdown is what Markdown has on one line.
 var longMarkdown = regexp.MustCompile(`^\s*(\||#+ |\[[^\]]+\]: |(- )?\[[^\]]+\]\([^)]*\)\S*$|<)`)
 
-// tooLong gives the numbers of the lines of a file that are too long and may not be.
+// tooLong returns the numbers of the lines of a file that are too long and may not be.
 func tooLong(name, text string) []int {
 	if slices.ContainsFunc(longFiles, func(p linePattern) bool { return p.pattern.MatchString(name) }) {
 		return nil
@@ -63,8 +63,8 @@ func tooLong(name, text string) []int {
 	return bad
 }
 
-// rawLines are the lines that are text as it stands: of raw strings in Go, of template strings in TypeScript, of code,
-// tables and headings in Markdown.
+// rawLines are the lines that are text as it stands: raw strings in Go, template strings in TypeScript, code, tables
+// and headings in Markdown.
 func rawLines(name, text string) map[int]bool {
 	out := map[int]bool{}
 	switch path.Ext(name) {

@@ -22,8 +22,7 @@ const (
 `
 )
 
-// TestLinked compares what is linked into the program with the committed list, so that new code of others shows in
-// a review.
+// TestLinked compares what is linked into the program with the committed list. So foreign new code shows in a review.
 func TestLinked(t *testing.T) {
 	got := linkedHead + linked(t)
 	if *update {
@@ -40,7 +39,7 @@ func TestLinked(t *testing.T) {
 	}
 }
 
-// TestProductionHasNoLab: what runs on a host that is diagnosed has nothing of what builds sick ones. The packages
+// TestProductionHasNoLab: what runs on a diagnosed host has nothing of the code that builds sick hosts. The packages
 // below cmd join the two for one binary.
 func TestProductionHasNoLab(t *testing.T) {
 	packages := []string{"./internal/cli", "./internal/daemon/...", "./internal/report/...", "./internal/compare"}

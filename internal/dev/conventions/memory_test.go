@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// memoryCalls read or write another process's memory, and wait for as long as it likes.
+// memoryCalls read or write another process's memory, and wait as long as it likes.
 var memoryCalls = []string{"ProcessVMReadv", "ProcessVMWritev", "PtracePeekData", "PtracePeekText", "PtracePokeData"}
 
-// memoryViolations are the places that read a process's memory without a helper. Those that open /proc/PID/mem
-// TestPaths finds.
+// memoryViolations are the places that read a process's memory without a helper. TestPaths finds those that open
+// /proc/PID/mem.
 func memoryViolations(files []file) []string {
 	var bad []string
 	for _, f := range files {

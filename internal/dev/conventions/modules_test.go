@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// modFile is what `go mod edit -json` says of a go.mod.
+// modFile is the output of `go mod edit -json` for a go.mod.
 type modFile struct {
 	Require []moduleVersion
 	Replace []struct{ Old, New moduleVersion }
@@ -45,24 +45,25 @@ func (m modFile) moduleOf(pkg string) string {
 }
 
 const (
-	// mainMod is of the program and its tests; the others are of what makes and judges it.
+	// mainMod is the module of the program and its tests. The others are for what makes and judges it.
 	mainMod    = "go.mod"
 	toolsMod   = "tools/go.mod"
 	releaseMod = "tools/release/go.mod"
 	// standIn is the one module that the program has a stand-in for: docs/decisions/0076-pages-without-methods.md.
 	standIn = "github.com/mwitkow/go-conntrack"
-	// maxRequirements bounds what a reviewer of the program must know of, indirect ones included. There were 59 when
-	// the tools had left: a library with its own may come, the 200 of a linter may not.
+	// maxRequirements bounds what a reviewer of the program must know, indirect requirements included. There were 59
+	// when the tools left. A library with its own requirements may come, the 200 of a linter may not.
 	maxRequirements = 130
 )
 
-// modViolations finds what a go.mod leaves open. It cannot leave a version open: the go command refuses a branch name.
+// modViolations finds what a go.mod leaves open. It cannot leave a version open, because the go command refuses a
+// branch name.
 func modViolations(name string, m modFile) []string {
 	var bad []string
 	for _, r := range m.Replace {
 		if own := strings.TrimSuffix(module, "/"); name != mainMod && r.Old.Path == own && strings.HasPrefix(r.New.Path,
 			"..") {
-			continue // a module of this repository takes the program as it stands beside it
+			continue // a module of this repository uses the program beside it
 		}
 		if name == mainMod && r.Old.Path == standIn && r.New.Path == "./tools/conntrack" {
 			continue
@@ -86,7 +87,7 @@ func modViolations(name string, m modFile) []string {
 	return bad
 }
 
-// readMod reads a go.mod. The go command reads only files of that ending.
+// readMod reads a go.mod. The go command reads only files with that ending.
 func readMod(t *testing.T, name string) modFile {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", name)
@@ -153,7 +154,7 @@ func TestGoModRuleFires(t *testing.T) {
 	}
 }
 
-// asked are the modules that m is there for: those of its tools and of its own packages.
+// asked are the modules that m exists for: those of its tools and of its own packages.
 func (m modFile) asked() []string {
 	var all []string
 	for _, r := range m.Require {
@@ -167,8 +168,8 @@ func (m modFile) asked() []string {
 	return all
 }
 
-// strangers are the modules in the program's go.sum that the other modules of this repository are there for, and the
-// program's go.mod is not.
+// strangers are modules in the program's go.sum that the other modules of this repository exist for, but not the
+// program's go.mod.
 func strangers(sum string, m modFile, others []modFile) []string {
 	var found []string
 	for _, other := range others {
@@ -181,7 +182,7 @@ func strangers(sum string, m modFile, others []modFile) []string {
 	return found
 }
 
-// TestToolsStayOut: what lints, tests and packs is nowhere among the program's modules, so that no tool decides a
+// TestToolsStayOut: what lints, tests and packages is nowhere among the program's modules, so that no tool decides a
 // version there.
 func TestToolsStayOut(t *testing.T) {
 	all := modFiles(t)
@@ -200,7 +201,7 @@ func TestToolsStayOut(t *testing.T) {
 	}
 }
 
-// TestGeneratorIsOfTheLibrary: the code that bpf2go writes is of the version of the library that loads it.
+// TestGeneratorIsOfTheLibrary: the code that bpf2go writes has the version of the library that loads it.
 func TestGeneratorIsOfTheLibrary(t *testing.T) {
 	const ebpf = "github.com/cilium/ebpf"
 	all := modFiles(t)

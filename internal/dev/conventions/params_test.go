@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestParamsAreDeclared follows each rule through the functions that it calls: a threshold that one of them reads must
-// be among the rule's. Pass.Param refuses another, but only when a recording leads there.
+// TestParamsAreDeclared follows each rule through the functions that it calls. A threshold that one of them reads must
+// be among the rule's. Pass.Param refuses others, but only when a recording leads there.
 func TestParamsAreDeclared(t *testing.T) {
 	r := &rulesByType{
 		bodies: map[types.Object]ast.Node{}, values: map[types.Object]ast.Expr{}, info: map[ast.Node]*types.Info{},
@@ -56,8 +56,8 @@ func TestParamsAreDeclared(t *testing.T) {
 	}
 }
 
-// rulesByType is what the packages of the rules declare, by object. Of packages of others nothing is known, and nothing
-// need be: what a rule calls and which threshold it reads is in this repository.
+// rulesByType is what the packages of the rules declare, by object. Nothing is known of foreign packages, and nothing
+// needs to be: what a rule calls and which thresholds it reads is in this repository.
 type rulesByType struct {
 	files    map[string][]file // by import path
 	packages map[string]*types.Package
@@ -81,7 +81,7 @@ func (r *rulesByType) Import(name string) (*types.Package, error) {
 		Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{},
 		Selections: map[*ast.SelectorExpr]*types.Selection{},
 	}
-	config := types.Config{Importer: r, Error: func(error) {}} // what is not known of others is an error to it
+	config := types.Config{Importer: r, Error: func(error) {}} // unknown code of others is an error to it
 	set := token.NewFileSet()                                  // one for all files of a package
 	var syntax []*ast.File
 	for _, f := range list {
@@ -119,7 +119,7 @@ func (r *rulesByType) add(info *types.Info, d ast.Decl) {
 	}
 }
 
-// mentioned gives the thresholds in an expression and in the functions that it leads to.
+// mentioned returns the thresholds in an expression and in the functions that it leads to.
 func (r *rulesByType) mentioned(x ast.Node, info *types.Info) map[types.Object]bool {
 	out, seen := map[types.Object]bool{}, map[types.Object]bool{}
 	var walk func(x ast.Node, info *types.Info)
@@ -148,7 +148,7 @@ func (r *rulesByType) mentioned(x ast.Node, info *types.Info) map[types.Object]b
 	return out
 }
 
-// checkLiteral gives the literal of &check.Check{...}.
+// checkLiteral returns the literal of &check.Check{...}.
 func checkLiteral(x ast.Expr) *ast.CompositeLit {
 	if !makes(x, "Check") {
 		return nil

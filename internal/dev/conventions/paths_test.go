@@ -21,8 +21,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// doorPackages handle what may be hostile: each path that they open, or ask the kernel about, is followed to where its
-// parts come from.
+// doorPackages handle what may be hostile. Each path that they open, or ask the kernel about, is followed to the source
+// of its parts.
 var doorPackages = []string{
 	"internal/host", "internal/jvm", "internal/collect", "internal/collectors", "internal/kernel",
 	"internal/daemon/exporter",
@@ -81,7 +81,8 @@ var knownPaths = map[string]string{
 	"(internal/jvm/asprof/library.File).Read":             "a file in the program",
 }
 
-// listed are functions of others that give the names in a directory: whoever could open that may open what it lists.
+// listed are foreign functions that return the names in a directory. Code that could open the directory may open what
+// it lists.
 var listed = []string{"(io/fs.DirEntry).Name", "(*os.File).Readdirnames", "path/filepath.Glob"}
 
 // pathParameters are what functions of others call a path.
@@ -90,21 +91,21 @@ var pathParameters = []string{
 	"pathname", "pattern",
 }
 
-// notOpeners take a name that is none of a file's.
+// notOpeners take a name that is not a file's.
 var notOpeners = []string{
 	"os.NewFile", "github.com/ianlancetaylor/demangle.Filter", "(*debug/elf.File).Section",
 	"golang.org/x/sys/unix.MemfdCreate",
 	"golang.org/x/sys/unix.NewIfreq",
 }
 
-// notPaths are packages whose names are no paths.
+// notPaths are packages whose names are not paths.
 var notPaths = []string{
 	"github.com/spf13/pflag", "github.com/spf13/cobra", "net/http", "html/template", "github.com/cilium/ebpf/btf",
 	"mime/multipart",
 	"github.com/cilium/ebpf", "encoding/xml", "log/slog", "embed",
 }
 
-// purePackages make text from text; those of their functions that open something have these names.
+// purePackages make text from text. Their functions that open something have these names.
 var (
 	purePackages = []string{
 		"strings", "strconv", "fmt", "path", "path/filepath", "bytes", "slices", "maps", "cmp",
@@ -129,7 +130,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestPathsFire follows the paths of a small program that goes around the door in every way.
+// TestPathsFire follows the paths of a small program that bypasses the door in every way.
 func TestPathsFire(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/paths.txtar")
 	if err != nil {
@@ -155,7 +156,7 @@ func TestPathsFire(t *testing.T) {
 	}
 }
 
-// A paths follows each path that a program opens back to where its parts come from: through variables, fields, results
+// A paths follows each path that a program opens back to the source of its parts: through variables, fields, results
 // and parameters, from caller to caller.
 type paths struct {
 	module string
@@ -171,7 +172,7 @@ type paths struct {
 	calls  int             // that open a path
 }
 
-// An origin is where a part of a path comes from.
+// An origin is the source of a part of a path.
 type origin struct {
 	where *ssa.Function
 	what  string
@@ -313,7 +314,7 @@ func (p *paths) judge(call ssa.CallInstruction, fn *ssa.Function, pkg string, ba
 	}
 }
 
-// opened are the arguments of a call that are paths, where it leaves the module.
+// opened are the path arguments of a call that leaves the module.
 func (p *paths) opened(c *ssa.CallCommon) []ssa.Value {
 	fn := c.StaticCallee()
 	if fn == nil || fn.Pkg == nil || p.packageOf(fn) != "" || isPure(fn) && !slices.Contains(walkers, fn.Name()) ||
@@ -332,7 +333,7 @@ func (p *paths) opened(c *ssa.CallCommon) []ssa.Value {
 	return args
 }
 
-// origins finds where the parts of a value come from. Numbers are processes, threads or descriptors.
+// origins finds the source of the parts of a value. Numbers are processes, threads or descriptors.
 func (t trace) origins(v ssa.Value, at *frame) {
 	if t.seen[visit{v, *at}] || t.known(at.fn) {
 		return
@@ -367,7 +368,7 @@ func (t trace) origins(v ssa.Value, at *frame) {
 		for _, val := range t.global[v] {
 			t.origins(val, &frame{fn: val.(ssa.Instruction).Parent()})
 		}
-	case ssa.Instruction: // all else makes its value of others
+	case ssa.Instruction: // everything else makes its value of others
 		t.operands(v, at)
 		t.stored(v.(ssa.Value), at)
 	}
@@ -392,7 +393,7 @@ func (t trace) constant(v *ssa.Const, at *frame) {
 	}
 }
 
-// stored finds what is put to an address, or below it.
+// stored finds what is stored to an address, or below it.
 func (t trace) stored(to ssa.Value, at *frame) {
 	switch to.(type) {
 	case *ssa.Alloc, *ssa.IndexAddr, *ssa.MakeSlice, *ssa.MakeMap, *ssa.Slice, *ssa.FreeVar, *ssa.FieldAddr:
@@ -419,7 +420,7 @@ func (t trace) stored(to ssa.Value, at *frame) {
 	}
 }
 
-// filled is what a call put to an address that it was given.
+// filled is what a call stored to an address that it was given.
 func (t trace) filled(call *ssa.CallCommon, to ssa.Value, at *frame) {
 	callee := call.StaticCallee()
 	if _, builtin := call.Value.(*ssa.Builtin); builtin || callee != nil && isPure(callee) {
@@ -448,7 +449,7 @@ func (t trace) field(f *types.Var, at *frame) {
 	}
 }
 
-// arguments are what a caller gives for a parameter: the one that this way came from, or all.
+// arguments are what a caller gives for a parameter: the caller of this path, or all.
 func (t trace) arguments(v *ssa.Parameter, at *frame) {
 	i := slices.Index(at.fn.Params, v)
 	if at.call != nil {
@@ -474,8 +475,7 @@ func (t trace) argument(i int, fn *ssa.Function, call *ssa.CallCommon, at *frame
 	}
 }
 
-// results are those of a call: of what it returns where that is code of ours, of its arguments where it makes text of
-// text.
+// results are the results of a call: what it returns if the code is ours, or its arguments if it makes text of text.
 func (t trace) results(call *ssa.Call, index int, at *frame) {
 	callees := t.callees(call, at)
 	for _, callee := range callees {
@@ -521,7 +521,7 @@ func (t trace) callees(call *ssa.Call, at *frame) []*ssa.Function {
 	return list
 }
 
-// enter goes down into a call. A recursion, and what is deeper than any path is made, forgets who called.
+// enter goes down into a call. A recursion, or a depth that no path has, forgets who called.
 func (p *paths) enter(call *ssa.CallCommon, callee *ssa.Function, at *frame) *frame {
 	depth := 0
 	for f := at; f != nil; f = f.back {
@@ -547,7 +547,7 @@ func (p *paths) known(fn *ssa.Function) bool {
 	return ok
 }
 
-// packageOf is a function's package within the module, "" for one of others.
+// packageOf is a function's package within the module, "" for a foreign one.
 func (p *paths) packageOf(fn *ssa.Function) string {
 	for fn.Parent() != nil {
 		fn = fn.Parent()

@@ -26,7 +26,7 @@ var proseFiles = []string{".go", ".md", ".html", ".ts", ".c", ".h", ".yaml", ".y
 var read = regexp.MustCompile(`^(internal/(report|cli|lab/commands|dev/fleetgen|dev/docgen)/.*\.(go|html)|deploy/.*|` +
 	`docs/checks/.*|docs/[a-z-]+\.md|README\.md|scenarios/.*/README\.md|docs/man/.*\.1)$`)
 
-// quoted is what a text of Markdown quotes of a file or a command: keys have their own names there.
+// quoted is what Markdown quotes of a file or a command: keys have their own names there.
 var quoted = regexp.MustCompile("(?s)```yaml\n.*?\n```|`[^`\n]+`")
 
 // unread need not follow the table: what was said by a version of its day, and the table with its test.

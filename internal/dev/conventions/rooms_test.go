@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mostRooms is how many directories internal/ may have: a newcomer reads so many names in a minute. What comes new
+// mostRooms is the maximum number of directories of internal/: a newcomer reads so many names in a minute. New code
 // belongs below one of them, as a rule.
 const mostRooms = 18
 
@@ -39,7 +39,7 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// domains are what no other domain may know: each can be read, and replaced, alone.
+// domains must not know each other, so that each can be read, and replaced, alone.
 var domains = []string{"internal/jvm", "internal/kernel", "internal/daemon"}
 
 // TestDomains: the packages of one domain import none of another, directly or through others.

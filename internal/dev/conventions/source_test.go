@@ -33,7 +33,7 @@ func (f file) at(pos token.Pos) string {
 	return fmt.Sprintf("%s:%d", f.path, f.lines.Position(pos).Line)
 }
 
-// rules are all that is asked of Go source.
+// rules are all that is required of Go source.
 var rules = map[string]func([]file) []string{
 	"imports":    importViolations,
 	"init":       initViolations,
@@ -95,7 +95,7 @@ func markerViolations(files []file) []string {
 	return bad
 }
 
-// exitViolations finds calls that end the process past all deferred cleanup.
+// exitViolations finds calls that end the process without running deferred cleanup.
 func exitViolations(files []file) []string {
 	var bad []string
 	for _, f := range files {
@@ -121,8 +121,8 @@ func exitViolations(files []file) []string {
 	return bad
 }
 
-// builtViolations finds assignments to the Meta of a recording outside of its package. A recording is not changed once
-// it is built: windows share what they hold with those before and after, and others read them meanwhile.
+// builtViolations finds assignments to the Meta of a recording outside of its package. A recording does not change once
+// it is built: windows share its contents with those before and after, and others read them meanwhile.
 func builtViolations(files []file) []string {
 	var bad []string
 	for _, f := range files {
@@ -211,7 +211,7 @@ func parseFile(lines *token.FileSet, name string, content []byte) (file, error) 
 	return f, nil
 }
 
-// programsOfExam hold the small programs that start what strangers wrote: no code of perfdoctor.
+// programsOfExam hold the small programs that start foreign ones: not code of perfdoctor.
 var programsOfExam = []string{"exam/cases", "exam/drivers"}
 
 func TestSource(t *testing.T) {

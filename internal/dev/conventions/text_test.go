@@ -40,7 +40,7 @@ var pinPatterns = []linePattern{
 	},
 }
 
-// pathPatterns are directories that exist on one machine only. Data under testdata may well mention them.
+// pathPatterns are directories that exist on one machine only. Data under testdata may mention them.
 var pathPatterns = []linePattern{
 	{
 		regexp.MustCompile(`(^|[\s"'=(\x60])/(home|Users|root|work|workspace|builds)/\w`),
@@ -111,7 +111,7 @@ func TestNoPathsOfOneMachine(t *testing.T) {
 	}
 }
 
-// TestLinesFire shows that the patterns find what they are for: each line of a file "bad", none of a file "good".
+// TestLinesFire shows that the patterns find what they should: each line of a file "bad", none of a file "good".
 func TestLinesFire(t *testing.T) {
 	for name, patterns := range map[string][]linePattern{"pins": pinPatterns, "paths": pathPatterns} {
 		archive, err := txtar.ParseFile("testdata/" + name + ".txtar")
@@ -129,7 +129,7 @@ func TestLinesFire(t *testing.T) {
 	}
 }
 
-// TestAptPackages wants one line a package, in the form that .ci/deps reads.
+// TestAptPackages expects one line a package, in the form that .ci/deps reads.
 func TestAptPackages(t *testing.T) {
 	content, err := os.ReadFile("../../../.ci/apt-packages")
 	if err != nil {

@@ -14,7 +14,7 @@ func inRules(f file) bool {
 		!f.isTest()
 }
 
-// declared gives the variables of a type of internal/check that the files declare as variables of packages.
+// declared returns the variables of a type of internal/check that the files declare as variables of packages.
 func declared(files []file, kind string) map[string]bool {
 	names := map[string]bool{}
 	for _, f := range files {
@@ -48,7 +48,7 @@ func makes(x ast.Expr, kind string) bool {
 	return ok && name.Sel.Name == kind
 }
 
-// thresholdViolations keep every threshold one that a user can set: a default that is read is not the value in force,
+// thresholdViolations keep every threshold one that a user can set. A default that is read is not the value in force,
 // and a number in a comparison is in no list.
 func thresholdViolations(files []file) []string {
 	var bad []string
@@ -86,7 +86,7 @@ func compares(op token.Token) bool {
 	return slices.Contains([]token.Token{token.LSS, token.LEQ, token.GTR, token.GEQ}, op)
 }
 
-// fraction gives a number with a point that is in an expression; numbers without one count things.
+// fraction returns a number with a point in an expression. Numbers without one count things.
 func fraction(x ast.Node) (number string) {
 	ast.Inspect(x, func(n ast.Node) bool {
 		// 1e6 turns units
@@ -98,7 +98,7 @@ func fraction(x ast.Node) (number string) {
 	return number
 }
 
-// lastName gives "c" of c, b.c and a.b.c.
+// lastName returns "c" for c, b.c and a.b.c.
 func lastName(x ast.Expr) string {
 	switch x := x.(type) {
 	case *ast.Ident:

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// TestVulnerabilities gives the check a database with a vulnerability in a function that a package calls, and what is
-// no database. That nothing could be checked is another answer than that nothing was found.
+// TestVulnerabilities gives the check a database with a vulnerability in a function that a package calls, and a file
+// that is no database. "Nothing could be checked" is another answer than "nothing was found".
 func TestVulnerabilities(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/vulndb.txtar")
 	if err != nil {

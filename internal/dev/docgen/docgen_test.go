@@ -40,7 +40,7 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// TestComplete wants a page for everything a user can name.
+// TestComplete expects a page for everything a user can name.
 func TestComplete(t *testing.T) {
 	all := pages(t)
 	want := []string{
@@ -101,7 +101,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestStalePagesGo writes into a tree that holds a page of a check that is no more, and a page that somebody edited.
+// TestStalePagesGo writes into a tree with the page of a removed check, and a page that somebody edited.
 func TestStalePagesGo(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"docs/checks/gone.md", "docs/checks/a.md", "docs/man/gone.1", "docs/guide.md"} {
@@ -153,8 +153,8 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// TestManPages lets groff read every page: it warns of a request or an escape that it does not know, and of text that a
-// slip has made one.
+// TestManPages lets groff read every page. It warns of requests and escapes that it does not know, and of text that
+// became one by a slip.
 func TestManPages(t *testing.T) {
 	testenv.Need(t, testenv.Tool("groff"))
 	read := 0
@@ -215,8 +215,8 @@ help for look
 	}
 }
 
-// TestFlagsNameOneValue: pflag takes the first word in back quotes of a flag's help for the name of its value, and
-// leaves the quotes of others in the text.
+// TestFlagsNameOneValue: pflag takes the first word in back quotes of a flag's help as the name of its value. It leaves
+// the quotes of others in the text.
 func TestFlagsNameOneValue(t *testing.T) {
 	flags := 0
 	var walk func(cmd *cobra.Command)

@@ -28,7 +28,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
-// Bounds of the exporter under attack, small enough that each is reached.
+// Bounds of the exporter under attack, small enough to reach each of them.
 const (
 	attackSeries   = 20
 	attackTargets  = 3
@@ -37,9 +37,9 @@ const (
 )
 
 // TestCardinality attacks the exporter with 10,000 destinations and 2,000 control groups that come and go: 2,500 and
-// 500 that stay for some windows, 5,000 and 1,000 that live for less than one, and again as many others that stay.
-// Series stay within the limits, what is beyond is counted, memory stays within its bound, and in the end nothing of it
-// is left.
+// 500 stay for some windows, 5,000 and 1,000 live for less than one, and again as many others stay. Series stay within
+// the limits, and what is beyond is counted. Memory stays within its bound, and in the end nothing of the attack is
+// left.
 func TestCardinality(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.Tool("promtool"))
@@ -99,15 +99,15 @@ func promtoolAccepts(t *testing.T, r *running) {
 // attack makes destinations and control groups.
 type attack struct {
 	host    *lab.Host
-	network string // what the latest destinations begin with
+	network string // the beginning of the latest destinations
 
-	parents []string // directories in which groups are made, one a controller
-	path    string   // of these in their hierarchy
+	parents []string // directories in which groups are made, one for each controller
+	path    string   // their paths in the hierarchy
 	burners []*lab.Child
 
 	conns        []net.Conn
-	here         []string // names of the groups that are there
-	burning      []string // those of them in which a process is
+	here         []string // names of the existing groups
+	burning      []string // those with a process
 	waves        int      // of destinations, until now
 	destinations int      // made until now
 	groups, most int      // groups made until now, and series seen at most
@@ -153,7 +153,7 @@ func newAttack(t *testing.T, l *lab.Lab, host *lab.Host) *attack {
 	return a
 }
 
-// stay makes destinations and groups in place of those that are there, and waits until they and a target are exported.
+// stay replaces the destinations and groups by new ones, and waits until they and a target are exported.
 func (a *attack) stay(t *testing.T, exporter *running, destinations, groups int) {
 	t.Helper()
 	a.closeAll(t)
@@ -188,10 +188,10 @@ func (a *attack) hurry(t *testing.T, exporter *running, destinations, groups int
 	eventually(t, "a window is over", startTime, func() bool { return windows() > before })
 }
 
-// networks is what all destinations begin with.
+// networks is the beginning of all destinations.
 const networks = "127.1"
 
-// connect opens a connection to each of n addresses that none was opened to before, in a network of their own.
+// connect opens a connection to each of n new addresses, in a network of their own.
 func (a *attack) connect(t *testing.T, n int) {
 	t.Helper()
 	a.network = fmt.Sprintf("%s%02d.", networks, a.waves)
@@ -209,7 +209,7 @@ func (a *attack) connect(t *testing.T, n int) {
 	}))
 }
 
-// closeAll closes with a reset: there would be something to see in TIME_WAIT for a minute.
+// closeAll closes with a reset, because TIME_WAIT would be visible for a minute.
 func (a *attack) closeAll(t *testing.T) {
 	t.Helper()
 	for _, c := range a.conns {
@@ -252,7 +252,7 @@ func (a *attack) removeGroups(t *testing.T, names []string) {
 	}
 }
 
-// end ends what there is. It does nothing the second time.
+// end ends everything that exists. It does nothing the second time.
 func (a *attack) end(t *testing.T) {
 	t.Helper()
 	a.closeAll(t)
@@ -293,7 +293,7 @@ func (a *attack) scrape(t *testing.T, r *running) scrapedMetrics {
 	return m
 }
 
-// bounded holds the values of the labels without bound against the limit: as many of each target, and other.
+// bounded compares the values of the unbounded labels with the limit: as many for each target, and other.
 func bounded(t *testing.T, name string, family *dto.MetricFamily) {
 	t.Helper()
 	seen := map[string]map[string]bool{} // by target and label
@@ -325,7 +325,7 @@ func bounded(t *testing.T, name string, family *dto.MetricFamily) {
 // scrapedMetrics are the families of a scrape.
 type scrapedMetrics map[string]*dto.MetricFamily
 
-// values gives those of a label that begin so.
+// values returns the values of a label that begin so.
 func (s scrapedMetrics) values(family, label, prefix string) []string {
 	found := map[string]bool{}
 	for _, m := range s[family].GetMetric() {
@@ -338,7 +338,7 @@ func (s scrapedMetrics) values(family, label, prefix string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// value gives that of the first series with the label, 0 without one.
+// value returns the value of the first series with the label, 0 without one.
 func (s scrapedMetrics) value(family string, label ...string) float64 {
 	for _, m := range s[family].GetMetric() {
 		for _, l := range m.GetLabel() {

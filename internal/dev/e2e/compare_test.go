@@ -21,14 +21,14 @@ import (
 )
 
 // The units of work in the method main.tax of testdata/shop: 10 of 100 in all, and 50 of 140. Four servers and their
-// load share the machine, so a recording has some 300 samples, which show a growth by 20 % of all CPU time; this one
-// is 40 %. A regression of 5 % takes a minute (docs/decisions/0012).
+// load share the machine, so a recording has some 300 samples. They show a growth by 20 % of all CPU time; this one is
+// 40 %. A regression of 5 % takes a minute (docs/decisions/0012).
 const (
 	cheapTax = 10
 	dearTax  = 50
 )
 
-// comparisonJSON is what the tests read of a comparison (docs/report-schema.md).
+// comparisonJSON is the part of a comparison that the tests read (docs/report-schema.md).
 type comparisonJSON struct {
 	Verdict struct {
 		Result  string   `json:"result"`
@@ -73,8 +73,8 @@ func shop(t *testing.T) string {
 	return program
 }
 
-// recordShops runs the program with each tax, all under load in networks of their own, and records them side by side:
-// whatever else the machine does, it does to all of them.
+// recordShops runs the program with each tax, all under load in networks of their own, and records them side by side.
+// Any other load of the machine affects all of them.
 func recordShops(t *testing.T, program string, taxes []int, to []string) {
 	t.Helper()
 	const window, apart = 8, time.Second // a trend is in the order of the times
@@ -102,7 +102,7 @@ func recordShops(t *testing.T, program string, taxes []int, to []string) {
 	}
 }
 
-// output runs the program and gives what it printed and its exit code.
+// output runs the program and returns its output and exit code.
 func output(t *testing.T, args ...string) (out []byte, code int) {
 	t.Helper()
 	cmd := exec.Command(perfdoctor(t), args...)
@@ -126,8 +126,9 @@ func compared(t *testing.T, before, after string) (c comparisonJSON, code int) {
 	return c, code
 }
 
-// TestCompare records a program twice as it is and twice with a dearer method: the same is the same, the dearer one is
-// worse and named, the other way round it is better, and a trend names the recording from which on it is so.
+// TestCompare records a program twice as it is and twice with a more expensive method. The same program is the same.
+// The more expensive one is worse and named; in the other direction it is better. A trend names the recording at which
+// the change began.
 func TestCompare(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("wrk"))
 	program, dir := shop(t), t.TempDir()

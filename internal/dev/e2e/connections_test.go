@@ -12,10 +12,11 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// conntrackFill is the part of the table to fill: above the level of a warning, below 95 % at which the kernel evicts.
+// conntrackFill is the part of the table to fill: above the level of a warning, and below the 95 % at which the kernel
+// evicts.
 const conntrackFill = 0.85
 
-// TestConntrackFull fills the table of one namespace up to the machine's own limit, which it leaves as it is.
+// TestConntrackFull fills the table of one namespace up to the machine's own limit, which it does not change.
 func TestConntrackFull(t *testing.T) {
 	gateway, _ := pair(t)
 	must(t, gateway.Masquerade("eth0")) // connections are tracked from the first rule that asks for it
@@ -43,7 +44,8 @@ func readNumber(t *testing.T, path string) int {
 	return n
 }
 
-// udpFlows sends one datagram each to n addresses and ports of 10.92.0.0/16, where nobody is: n flows, of one socket.
+// udpFlows sends one datagram each to n addresses and ports of 10.92.0.0/16, where nobody is. That makes n flows of one
+// socket.
 func udpFlows(n int) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -31,8 +31,8 @@ type diagnosis struct {
 	findings map[string][]finding // by check
 }
 
-// reportJSON is what the tests read of docs/report-schema.md, written anew here: a test that shared the program's types
-// would not see that a field was renamed.
+// reportJSON is the part of docs/report-schema.md that the tests read. It is written anew here, because a test that
+// shared the program's types would not notice a renamed field.
 type reportJSON struct {
 	ExitCode int `json:"exit_code"`
 	Verdict  struct {
@@ -90,7 +90,7 @@ func diagnose(t *testing.T, args ...string) diagnosis {
 	return live
 }
 
-// recordingName is a new name in the readable directory.
+// recordingName returns a new name in the readable directory.
 func recordingName(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(workDir, "recording-") //nolint:usetesting // nobody must be able to enter it
@@ -106,7 +106,7 @@ func withoutRights(program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run gives exit code and standard output; 0 and 3 are the codes of a diagnosis that worked.
+// run returns exit code and standard output. A diagnosis that worked has code 0 or 3.
 func run(t *testing.T, cmd *exec.Cmd) diagnosis {
 	t.Helper()
 	var out, stderr bytes.Buffer
@@ -158,7 +158,7 @@ func keep(t *testing.T, recording string) {
 
 // want is what a diagnosis must say.
 type want struct {
-	verdict   []string // the check of the principal finding: one of these
+	verdict   []string // the check of the principal finding is one of these
 	severity  []string // one of these; nil for warning or critical
 	subject   string   // part of the principal finding's subject
 	text      []string // each in the principal finding
@@ -166,7 +166,7 @@ type want struct {
 	forbidden []string // checks that must not have found anything at warning or above
 }
 
-// complaints says in what the diagnosis differs.
+// complaints says how the diagnosis differs.
 func (w want) complaints(d diagnosis) []string {
 	p, ok := d.principal()
 	if !ok {
@@ -196,8 +196,8 @@ func (w want) complaints(d diagnosis) []string {
 	return bad
 }
 
-// quiet wants exit code 0 and no finding at warning or above, but for what a hypervisor does with this machine: that is
-// so, and not the program's.
+// quiet expects exit code 0 and no finding at warning or above, except for what a hypervisor does to this machine: that
+// is real, and not the program's fault.
 func quiet(d diagnosis) []string {
 	var bad []string
 	stolen := false
@@ -215,7 +215,7 @@ func quiet(d diagnosis) []string {
 	return bad
 }
 
-// all gives the findings by name of the check.
+// all returns the findings by name of the check.
 func (d *diagnosis) all() []finding {
 	var out []finding
 	for _, name := range slices.Sorted(maps.Keys(d.findings)) {
@@ -233,7 +233,7 @@ func (d *diagnosis) principal() (finding, bool) {
 	return finding{}, false
 }
 
-// measured gives the value of the principal finding's evidence whose label contains the words.
+// measured returns the value of the principal finding's evidence whose label contains the words.
 func (d *diagnosis) measured(t *testing.T, label string) float64 {
 	t.Helper()
 	p, _ := d.principal()

@@ -9,8 +9,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// TestDisprove: what is found of a process in a group with a CPU limit stands while the limit is there, and falls once
-// it is lifted.
+// TestDisprove: a finding about a process in a group with a CPU limit stands while the limit is there. It falls once
+// the limit is lifted.
 func TestDisprove(t *testing.T) {
 	t.Parallel()
 	outer, child := limited(t, lab.SpinOptions{Threads: 1})

@@ -14,15 +14,15 @@ import (
 const (
 	// idleWait bounds the wait for others to leave the CPUs.
 	idleWait = 20 * time.Second
-	// othersShare of all CPU time may be used by programs that are not the test's: what a rule then says of a test's
-	// program still is about that program.
+	// othersShare is the share of all CPU time that programs outside the test may use: then a rule's finding about the
+	// test's program is still about that program.
 	othersShare = 0.05
-	// attempts bounds the diagnoses that are thrown away because of others.
+	// attempts bounds the diagnoses that are discarded because of others.
 	attempts = 3
 )
 
-// expect diagnoses and wants no complaint. It diagnoses again when there is one and other programs used the machine
-// meanwhile: most rules look at CPUs that all programs share.
+// expect diagnoses and expects no complaint. If there is one and other programs used the machine meanwhile, it
+// diagnoses again: most rules look at CPUs that all programs share.
 func expect(t *testing.T, complaints func(diagnosis) []string, args ...string) diagnosis {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -44,7 +44,7 @@ func expect(t *testing.T, complaints func(diagnosis) []string, args ...string) d
 	}
 }
 
-// awaitIdleOthers waits until programs that are not the test's leave the CPUs to it.
+// awaitIdleOthers waits until programs outside the test leave the CPUs to it.
 func awaitIdleOthers(t *testing.T) {
 	t.Helper()
 	for start := time.Now(); time.Since(start) < idleWait; {
@@ -57,8 +57,8 @@ func awaitIdleOthers(t *testing.T) {
 	}
 }
 
-// cpuTicks is CPU time since boot, in ticks: in all, idle, and of programs that do not descend from this one.
-// The hypervisor's are others', too. Interrupts belong to no program, and are in all only.
+// cpuTicks is CPU time since boot, in ticks: in all, idle, and of programs that do not descend from this one. The
+// hypervisor's time also counts as others'. Interrupts belong to no program and are only in the total.
 type cpuTicks struct{ all, idle, others float64 }
 
 func readCPU(t testing.TB) cpuTicks {
@@ -85,7 +85,7 @@ func numbers(t testing.TB, fields []string) []float64 {
 	return out
 }
 
-// ownTicks is the CPU time of this process, of all that descend from it, and of those that ended and were waited for.
+// ownTicks is the CPU time of this process, of all its descendants, and of those that ended and were waited for.
 func ownTicks(t testing.TB) float64 {
 	t.Helper()
 	parents, ticks := map[string]string{}, map[string]float64{}

@@ -17,7 +17,7 @@ import (
 )
 
 // busyJava allocates and computes without end, in more threads than the quota feeds. It writes a file of its own, so
-// that the difference of the container to its image is not empty.
+// that the container differs from its image.
 const busyJava = `import java.nio.file.*;
 public class Busy {
   static volatile long sink;
@@ -29,8 +29,8 @@ public class Busy {
 }
 `
 
-// TestDockerJVM diagnoses a JVM as it is found in the field: in a container with a quota, of another user, with a /tmp
-// that only the container sees. The diagnosis must not change a file of the container.
+// TestDockerJVM diagnoses a JVM as in production: in a container with a quota, of another user, with a /tmp that only
+// the container sees. The diagnosis must not change a file of the container.
 func TestDockerJVM(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Java, testenv.Tool("javac"), testenv.Tool("dockerd"), testenv.Tool("docker"))
 	docker := engineOfContained(t)
@@ -45,7 +45,7 @@ func TestDockerJVM(t *testing.T) {
 	must(t, err)
 	java, err = filepath.EvalSymlinks(java)
 	must(t, err)
-	// The image has no Java, and the machine has one: its programs are mounted, read-only.
+	// The image has no Java, but the machine does: its programs are mounted read-only.
 	docker("run", "--detach", "--name", "pd-e2e-jvm", "--cpus", "0.5", "--memory", "512m", "--user", "65534:65534",
 		"--tmpfs", "/tmp:exec", "--volume", "/usr:/usr:ro", "--volume", "/lib:/lib:ro", "--volume", "/lib64:/lib64:ro",
 		"--volume", "/etc:/etc:ro", "--volume", app+":/app:ro", "--entrypoint", java, "busy", "-cp", "/app", "Busy")
@@ -77,7 +77,7 @@ func TestDockerJVM(t *testing.T) {
 	}
 }
 
-// engineOfContained starts an engine and gives its client.
+// engineOfContained starts an engine and returns its client.
 func engineOfContained(t *testing.T) func(args ...string) string {
 	t.Helper()
 	var said bytes.Buffer
@@ -99,7 +99,7 @@ func engineOfContained(t *testing.T) func(args ...string) string {
 	}
 }
 
-// compiled gives a directory with the class, which others can read.
+// compiled returns a directory with the class that others can read.
 func compiled(t *testing.T, class, source string) string {
 	t.Helper()
 	perfdoctor(t)                            // makes workDir, which others can read

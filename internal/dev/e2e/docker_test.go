@@ -35,7 +35,7 @@ diagnose: {target: pd-e2e-shop, warmup: 240s}
 expect: {verdict: none}
 `
 
-// startContained runs the scenario until its container runs, and gives the container's id.
+// startContained runs the scenario until its container runs, and returns the container's id.
 func startContained(t *testing.T, errs *bytes.Buffer) (cmd *exec.Cmd, id string) {
 	t.Helper()
 	cmd = exec.Command(perfdoctor(t), "scenario", "run", "contained", "--dir", scenarios(t, "contained", contained))
@@ -67,8 +67,8 @@ func startContained(t *testing.T, errs *bytes.Buffer) (cmd *exec.Cmd, id string)
 	return cmd, id
 }
 
-// TestDockerContainer diagnoses a container by the name Docker knows it by, as its user does, then kills the scenario
-// that runs the engine and has what is left removed.
+// TestDockerContainer diagnoses a container by Docker's name for it, as its user does. Then it kills the scenario that
+// runs the engine and has the rest removed.
 func TestDockerContainer(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("dockerd"), testenv.Tool("docker"), testenv.Tool("nft"),
 		testenv.Tool("ip"))
@@ -95,7 +95,7 @@ func TestDockerContainer(t *testing.T) {
 	}
 }
 
-// TestDockerInterrupted ends the scenario with Ctrl-C: it removes everything by itself.
+// TestDockerInterrupted ends the scenario with Ctrl-C. The scenario removes everything by itself.
 func TestDockerInterrupted(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("dockerd"), testenv.Tool("docker"), testenv.Tool("nft"),
 		testenv.Tool("ip"))
@@ -112,21 +112,21 @@ func TestDockerInterrupted(t *testing.T) {
 	}
 }
 
-// engines is what is a container engine's by its name: its own, its network's, its run-time's, and the scenario's.
-// Docker's devices have seven digits (libnetwork's drivers/bridge), its networks the twelve first of their ids: others
-// make a veth0 meanwhile.
+// engines matches the names of a container engine: its own, its network's, its run-time's, and the scenario's. Docker's
+// devices have seven digits (libnetwork's drivers/bridge), its networks the twelve first of their ids: others make a
+// veth0 meanwhile.
 var engines = regexp.MustCompile(
 	`(?i)docker|containerd|runc|pd-contained-|\bveth[0-9a-f]{7}\b|\bbr-[0-9a-f]{12}\b|172\.17\.`)
 
-// engineModules begin the names of the modules that an engine has loaded for its network and its file systems.
+// engineModules begin the names of the modules that an engine loads for its network and its file systems.
 var engineModules = []string{
 	"bridge", "br_netfilter", "overlay", "veth", "xt_", "nf_", "nft_", "nfnetlink",
 	"ip_tables", "iptable_", "ip6",
 }
 
 // machine is what a container engine could change of the machine: control groups of all hierarchies, links, named
-// namespaces, firewall rules, mounts, modules, settings of network and keys, files and processes of its own. What other
-// programs make meanwhile, such as a mount or a device, is none of it.
+// namespaces, firewall rules, mounts, modules, settings of network and keys, files and processes of its own. It leaves
+// out what other programs make meanwhile, such as a mount or a device.
 func machine(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -161,7 +161,7 @@ func machine(t *testing.T) []string {
 	return append(found, engineProcesses(t)...)
 }
 
-// modules are the names of those that an engine may have loaded; a kernel without any has none.
+// modules are the names of modules that an engine may have loaded. A kernel without any has none.
 func modules(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/modules")
@@ -178,7 +178,8 @@ func modules(t *testing.T) []string {
 	return found
 }
 
-// settings are the sysctls of network and keys, less a gauge among them and those of devices that are not an engine's.
+// settings are the sysctls of network and keys. A gauge among them is left out, and so are those of devices that are
+// not an engine's.
 func settings(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -211,7 +212,7 @@ func ofDevice(path string) bool {
 	return (above == "conf" || above == "neigh") && name != "all" && name != "default"
 }
 
-// engineProcesses are those whose command line or control group is of the scenario's.
+// engineProcesses are processes whose command line or control group is the scenario's.
 func engineProcesses(t *testing.T) []string {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")

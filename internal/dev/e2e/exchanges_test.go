@@ -18,8 +18,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// startPostgres is what runs PostgreSQL in a directory: it refuses to be root, and in a user namespace of its own it is
-// not.
+// startPostgres is the command that runs PostgreSQL in a directory. PostgreSQL refuses to be root, and in a user
+// namespace of its own it is not.
 const startPostgres = `set -e
 for bin in /usr/lib/postgresql/*/bin; do PATH="$bin:$PATH"; done
 initdb --pgdata="$1/data" --auth=trust --username=bench --no-sync --locale=C >/dev/null
@@ -28,8 +28,8 @@ exec postgres -D "$1/data" -k "$1" -h 0.0.0.0 -p 5433 -c fsync=off
 `
 
 // TestTransactions: pgbench writes down each transaction. Perfdoctor counts the exchanges and takes their times, at the
-// server and at pgbench: as many within 2 %, and of the client's the median within 10 %. Of a statement that is sent
-// with the extended protocol Parse, Bind, Execute and Sync go together, and are one exchange.
+// server and at pgbench. The counts agree within 2 %, and the client's medians within 10 %. A statement with the
+// extended protocol sends Parse, Bind, Execute and Sync together, so they are one exchange.
 func TestTransactions(t *testing.T) {
 	testenv.Need(t, testenv.Tool("pgbench"), testenv.Tool("unshare"))
 	perfdoctor(t) // it is built before the load begins
@@ -39,7 +39,7 @@ func TestTransactions(t *testing.T) {
 		"sh", dir)
 	awaitPort(t, server, 5433)
 	bench := func(address string, args ...string) *exec.Cmd {
-		// Nice, so that perfdoctor's start and end are not what the test waits for.
+		// Nice, so that the test does not wait for perfdoctor's start and end.
 		args = append([]string{"pgbench"}, append(args, "-h", address, "-p", "5433", "-U", "bench", "postgres")...)
 		cmd := exec.Command("nice", args...)
 		cmd.Dir = t.TempDir()
@@ -96,7 +96,7 @@ type measured struct {
 	from, to time.Time
 }
 
-// exchangesSeen diagnoses processes, side by side.
+// exchangesSeen diagnoses processes in parallel.
 func exchangesSeen(t *testing.T, pids ...int) []measured {
 	t.Helper()
 	list, dir := make([]measured, len(pids)), t.TempDir()
@@ -128,7 +128,7 @@ type transaction struct {
 type transactionLog []transaction
 
 // transactions reads what pgbench -l wrote in its directory: the client, a number, the microseconds, the script, and
-// when it ended, in seconds and microseconds.
+// the end in seconds and microseconds.
 func transactions(t *testing.T, dir string) (log transactionLog) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "pgbench_log.*"))
@@ -153,7 +153,7 @@ func transactions(t *testing.T, dir string) (log transactionLog) {
 	return log
 }
 
-// between gives the microseconds of those that ended between two moments, the shortest first.
+// between returns the microseconds of the transactions that ended between two moments, the shortest first.
 func (l transactionLog) between(from, to time.Time) (took []int) {
 	for _, x := range l {
 		if x.at.After(from) && !x.at.After(to) {

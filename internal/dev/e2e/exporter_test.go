@@ -45,7 +45,7 @@ type scraped struct {
 	user, pass string
 }
 
-// startExporter runs one with short windows until the test ends.
+// startExporter runs an exporter with short windows until the test ends.
 func startExporter(t *testing.T, flags ...string) *scraped {
 	t.Helper()
 	s := &scraped{dir: t.TempDir(), user: "prometheus", pass: "a password of the test"}
@@ -64,7 +64,7 @@ func startExporter(t *testing.T, flags ...string) *scraped {
 	return s
 }
 
-// startLogged runs a program until the test ends, and gives what the expression finds in its log.
+// startLogged runs a program until the test ends, and returns what the expression finds in its log.
 func startLogged(t *testing.T, wanted *regexp.Regexp, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -103,7 +103,7 @@ func startLogged(t *testing.T, wanted *regexp.Regexp, program string, args ...st
 	}
 }
 
-// certify makes an authority that vouches for itself, and gives the file of its key.
+// certify makes a self-signed authority and returns the file of its key.
 func (s *scraped) certify(t *testing.T) string {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -133,7 +133,7 @@ func (s *scraped) certify(t *testing.T) string {
 	return key
 }
 
-// get asks for a path, with a password if there is one.
+// get requests a path, with a password if there is one.
 func (s *scraped) get(t *testing.T, path, user, pass string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.address+path, nil)
@@ -149,7 +149,8 @@ func (s *scraped) get(t *testing.T, path, user, pass string) int {
 	return resp.StatusCode
 }
 
-// Whoever has no password learns whether the exporter lives, and nothing else; neither does who speaks no TLS.
+// A client without a password learns whether the exporter is alive, and nothing else. A client without TLS
+// reads no metrics.
 func TestExporterRefuses(t *testing.T) {
 	t.Parallel()
 	s := startExporter(t, "--target.max", "0")
@@ -183,7 +184,8 @@ func TestExporterRefuses(t *testing.T) {
 	}
 }
 
-// A control group that uses CPU time becomes a target with its own numbers and findings, and is gone when it has ended.
+// A control group that uses CPU time becomes a target with its own numbers and findings. It disappears when it has
+// ended.
 func TestExporterTargets(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root)
@@ -224,7 +226,7 @@ func (s *scraped) metrics(t *testing.T) string {
 	return string(body)
 }
 
-// A real Prometheus scrapes it with TLS and a password, and knows its histograms in both forms.
+// A real Prometheus scrapes it with TLS and a password, and gets its histograms in both forms.
 func TestPrometheusScrapes(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("prometheus"))
@@ -257,7 +259,7 @@ scrape_configs:
 		`sum(rate(perfdoctor_bpf_program_runs_total[1m])) > 0`,
 		`perfdoctor_build_info{version="e2e"} == 1`,
 		`process_resident_memory_bytes{job="perfdoctor"} > 0`,
-		// Prometheus itself connects again only when it must; the queries are connections of this test.
+		// Prometheus itself reconnects only when it must. The queries are connections of this test.
 		`histogram_count(perfdoctor_tcp_connect_duration_seconds{target="host"}) > 0`,
 		`histogram_count(perfdoctor_cpu_wait_duration_seconds{target="host"}) > 0`, // with --deep
 		`histogram_sum(perfdoctor_cpu_wait_duration_seconds{target="host"}) > 0`,

@@ -14,8 +14,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
-// podExporter starts an exporter as a pod on a node with cgroup v2 is: in a control group, and in a cgroup namespace
-// whose root that is.
+// podExporter starts an exporter like a pod on a node with cgroup v2: in a control group, and in a cgroup namespace
+// with that group as its root.
 func podExporter(t *testing.T, rights ...string) (address string, said *bytes.Buffer) {
 	t.Helper()
 	pod, err := labtest.New(t).Cgroup("pod")
@@ -53,8 +53,8 @@ func page(t *testing.T, address string) string {
 	return string(text)
 }
 
-// TestFleetPod has a throttled group beside the pod's: with CAP_SYS_ADMIN the exporter finds it, without it says what
-// it lacks.
+// TestFleetPod has a throttled group beside the pod's. With CAP_SYS_ADMIN the exporter finds it; without it, it says
+// what it lacks.
 func TestFleetPod(t *testing.T) {
 	needFleet(t, testenv.Tool("unshare"), testenv.Tool("setpriv"))
 	outer, _ := limited(t, lab.SpinOptions{Threads: 1})

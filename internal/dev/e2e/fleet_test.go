@@ -19,8 +19,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// fleetVar is set by `make check-fleet`: the tests of what is in deploy take a minute or two, too much for every run of
-// all tests.
+// fleetVar is set by `make check-fleet`: the tests of deploy take a minute or two, too much for every run of all tests.
 const fleetVar = "PERFDOCTOR_FLEET"
 
 func needFleet(t *testing.T, needs ...testenv.Requirement) {
@@ -31,12 +30,12 @@ func needFleet(t *testing.T, needs ...testenv.Requirement) {
 	testenv.Need(t, append(needs, testenv.Root)...)
 }
 
-// shortWait stands for what the rules wait for, minutes that `promtool test rules` proves in no time: see
+// shortWait stands for the waits of the rules. `promtool test rules` proves those minutes in no time: see
 // internal/dev/fleetgen.
 const shortWait = 10 * time.Second
 
-// TestFleet lets a Prometheus with the rules of deploy scrape an exporter, makes the host sick and well again, and asks
-// what a user would: whether the alert came and went, and whether each chart of the dashboard has data.
+// TestFleet lets a Prometheus with the rules of deploy scrape an exporter. It makes the host sick and well again, and
+// asks what a user would: whether the alert came and went, and whether each chart of the dashboard has data.
 func TestFleet(t *testing.T) {
 	needFleet(t, testenv.Tool("prometheus"), testenv.Tool("promtool"))
 	server := startPrometheus(t, startExporter(t))
@@ -55,7 +54,7 @@ func TestFleet(t *testing.T) {
 	until(t, "the alert resolves after the cure", func() bool { return !holds(t, server, alert+"}") })
 }
 
-// startPrometheus gives the address of one that has the rules of deploy and scrapes the exporter.
+// startPrometheus starts a Prometheus with the rules of deploy that scrapes the exporter, and returns its address.
 func startPrometheus(t *testing.T, s *scraped) string {
 	t.Helper()
 	rules, err := os.ReadFile("../../../deploy/prometheus/perfdoctor.rules.yml")
@@ -123,7 +122,7 @@ func beginning(t *testing.T, server, expr string) float64 {
 	return first
 }
 
-// until waits for what takes windows, scrapes and evaluations: ten to thirty seconds, on a busy machine more.
+// until waits for events that take windows, scrapes and evaluations: ten to thirty seconds, more on a busy machine.
 func until(t *testing.T, what string, reached func() bool) {
 	t.Helper()
 	began := time.Now()

@@ -19,20 +19,20 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
-// recordings is what the test reads of the list of recordings.
+// recordings is the part of the list of recordings that the test reads.
 type recordings struct {
 	Recordings []struct{ URL, Check, Subject string }
 }
 
-// cloudEvent is what it reads of an event.
+// cloudEvent is the part of an event that the test reads.
 type cloudEvent struct{ Type, Subject string }
 
-// patience is how long each part of an incident may take to be noticed: it lasts 20 s, and is known of a window or two
-// later.
+// patience is how long each part of an incident may take to be noticed. The incident lasts 20 s and is known a window
+// or two later.
 const patience = 2 * time.Minute
 
-// TestFlightRecorder is a fault at night: a service that has run well within its quota wants four CPUs for 20 s while
-// nobody looks. In the morning the recording is there, and names the cause. Somebody was told, too.
+// TestFlightRecorder is a fault at night. A service that has run well within its quota wants four CPUs for 20 s while
+// nobody looks. In the morning the recording is there, and names the cause. Somebody was alerted, too.
 func TestFlightRecorder(t *testing.T) {
 	t.Parallel()
 	l := labtest.New(t)
@@ -86,7 +86,7 @@ func TestFlightRecorder(t *testing.T) {
 		}
 		var got reportJSON
 		must(t, json.Unmarshal(out, &got))
-		// On a machine that others use, that the CPUs are all busy may be as grave, and is of an earlier stage.
+		// On a shared machine, busy CPUs may be as severe, and belong to an earlier stage.
 		id := "cpu-throttled " + want
 		named := slices.ContainsFunc(got.Findings, func(raw json.RawMessage) bool {
 			var f finding
@@ -99,7 +99,7 @@ func TestFlightRecorder(t *testing.T) {
 	}
 }
 
-// body asks for a path with the password, and wants an answer.
+// body requests a path with the password, and expects an answer.
 func (s *scraped) body(t *testing.T, path string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.address+path, nil)
@@ -116,7 +116,7 @@ func (s *scraped) body(t *testing.T, path string) string {
 	return string(content)
 }
 
-// webhook takes events, and tells whether one has come.
+// webhook accepts events, and tells whether one has come.
 func webhook(t *testing.T) (url string, came func(cloudEvent) bool) {
 	t.Helper()
 	var mu sync.Mutex

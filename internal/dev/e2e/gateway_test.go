@@ -9,7 +9,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/labtest"
 )
 
-// TestSNATOnOneCore has a gateway whose packets are all steered to CPU 1, where each walks 20,000 rules.
+// TestSNATOnOneCore has a gateway whose packets are all steered to CPU 1. Each packet walks 20,000 rules.
 func TestSNATOnOneCore(t *testing.T) {
 	child := saturatedGateway(t)
 	w := want{verdict: []string{"snat-single-core"}, subject: "1", text: []string{"softirq"}, forbidden: portChecks}
@@ -44,7 +44,7 @@ func saturatedGateway(t *testing.T) *lab.Child {
 	link(outside, 96)
 	must(t, gateway.Masquerade("eth2"))
 	must(t, gateway.LinearRules(20_000))
-	// The server closes first: ports that wait at the client were half of all after 13 s, and connect() searched on
+	// The server closes first. Otherwise half of all ports waited at the client after 13 s, and connect() searched on
 	// both CPUs then.
 	_, err := server.StartServer("10.95.0.2:9000", lab.ServeOptions{CloseFirst: true, Requests: 1, Duration: loadTime})
 	must(t, err)

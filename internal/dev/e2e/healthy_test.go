@@ -18,7 +18,7 @@ import (
 // runsVar is the environment variable with the number of runs of each healthy program; 1 if not set.
 const runsVar = "PERFDOCTOR_E2E_RUNS"
 
-// healthy diagnoses a healthy program, and wants nothing at warning or above.
+// healthy diagnoses a healthy program, and expects nothing at warning or above.
 func healthy(t *testing.T, args ...string) {
 	t.Helper()
 	runs := 1
@@ -35,7 +35,7 @@ func healthy(t *testing.T, args ...string) {
 	}
 }
 
-// TestHealthyKeepAlive is one connection at full speed: its two ends take turns, and wake each other.
+// TestHealthyKeepAlive is one connection at full speed. Its two ends take turns, and wake each other.
 func TestHealthyKeepAlive(t *testing.T) {
 	client, server := pair(t)
 	_, err := server.StartServer(serverAddr, lab.ServeOptions{Duration: loadTime})

@@ -31,7 +31,7 @@ func startJVM(t *testing.T) *jvm {
 	return j
 }
 
-// answers asks the JVM whether it lives. Nothing else than its answer may be on its standard output.
+// answers asks the JVM whether it is alive. Its standard output may contain only its answer.
 func (j *jvm) answers(t *testing.T) {
 	t.Helper()
 	_, err := io.WriteString(j.In, "?\n")
@@ -41,7 +41,7 @@ func (j *jvm) answers(t *testing.T) {
 	}
 }
 
-// profiled tells whether async-profiler runs in it: it then has a thread of that name.
+// profiled tells whether async-profiler runs in it: then it has a thread of that name.
 func (j *jvm) profiled(t *testing.T) bool {
 	t.Helper()
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", j.PID))
@@ -70,20 +70,20 @@ func (j *jvm) left(t *testing.T) []string {
 	return all
 }
 
-// endDiagnosis begins a diagnosis of the JVM and sends the signal at a random moment of it.
+// endDiagnosis begins a diagnosis of the JVM and sends the signal at a random moment.
 func (j *jvm) endDiagnosis(t *testing.T, by syscall.Signal, random *rand.Rand) {
 	t.Helper()
 	cmd := exec.Command(perfdoctor(t), "diagnose", "--pid", fmt.Sprint(j.PID), "--duration", "1s", "--interval",
 		"500ms")
 	must(t, cmd.Start())
-	// its end, with what is taken back, included
+	// its end, including the cleanup
 	time.Sleep(time.Duration(random.Int64N(int64(1300 * time.Millisecond))))
 	must(t, cmd.Process.Signal(by))
 	cmd.Wait()
 }
 
 // TestKilledWhileProfiling: SIGKILL at random moments. The JVM lives and answers, its profiler stops by itself, and the
-// next run takes back what was left.
+// next run removes what was left.
 func TestKilledWhileProfiling(t *testing.T) {
 	t.Parallel()
 	const kills = 12 // hostile's TestKilled has more, of this command among others
@@ -106,7 +106,7 @@ func TestKilledWhileProfiling(t *testing.T) {
 	if left == 0 || running == 0 {
 		t.Error("no kill hit a session: this test proves nothing")
 	}
-	const timeout = 6*time.Second + 2*time.Second // the window, 5 s more, and the profiler's clock ticks once a second
+	const timeout = 6*time.Second + 2*time.Second // the window and 5 s more; the profiler's clock ticks once a second
 	eventually(t, "the profiler stops by itself", timeout, func() bool { return !j.profiled(t) })
 	measure := exec.Command(perfdoctor(t), "diagnose", "--pid", fmt.Sprint(j.PID), "--duration", "1s", "--interval",
 		"500ms")
@@ -119,8 +119,8 @@ func TestKilledWhileProfiling(t *testing.T) {
 	j.answers(t)
 }
 
-// TestInterruptedWhileProfiling: Ctrl-C at random moments leaves nothing, without a next run. It is not beside
-// TestKilledWhileProfiling, which leaves files in the same directory.
+// TestInterruptedWhileProfiling: Ctrl-C at random moments leaves nothing, without a next run. It does not run in
+// parallel with TestKilledWhileProfiling, which leaves files in the same directory.
 func TestInterruptedWhileProfiling(t *testing.T) {
 	j := startJVM(t)
 	seed := uint64(time.Now().UnixNano())

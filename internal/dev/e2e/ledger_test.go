@@ -16,7 +16,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// servers are programs that answer HTTP on port 8080, each by its first argument and a text that follows.
+// servers are programs that answer HTTP on port 8080, each with its first argument and a text that follows.
 var servers = map[string][]string{
 	"python": {"python3", "-c", `
 from http.server import *
@@ -29,9 +29,9 @@ ThreadingHTTPServer(('', 8080), H).serve_forever()`},
 	"node": {"node", "-e", `require('http').createServer((q, r) => r.end('ok')).listen(8080, '0.0.0.0')`},
 }
 
-// TestLedger: the account of the threads' time adds up to their wall-clock time within 2 %, by the test's own count;
-// what ran and what was ready are what the kernel counted of each thread, as shares of all within 2 %; and 5 % at most
-// is without an explanation.
+// TestLedger: the account of the threads' time adds up to their wall-clock time within 2 %, by the test's own count.
+// The shares of running and ready time match the kernel's counts for each thread within 2 % of the whole. At most 5 %
+// has no explanation.
 func TestLedger(t *testing.T) {
 	perfdoctor(t) // it is built before the load begins
 	for _, name := range []string{"nginx", "redis", "python", "node"} {
@@ -94,7 +94,7 @@ type ledgerJSON struct {
 	} `json:"thread_time"`
 }
 
-// seen is what threads spent, in seconds: how long they were there, ran, and waited for a CPU.
+// seen is the time of threads in seconds: how long they existed, ran, and waited for a CPU.
 type seen struct{ wall, ran, ready float64 }
 
 // accounts diagnoses a process, and meanwhile reads schedstat of its threads ten times a second: what they spent
@@ -139,7 +139,7 @@ func accounts(t *testing.T, pid int) (l ledgerJSON, own seen) {
 	return l, seen{own.wall * scale, own.ran * scale, own.ready * scale}
 }
 
-// A look is what each thread of a process and its children had run and been ready for, in seconds.
+// A look is how long each thread of a process and its children had run and been ready, in seconds.
 type look struct {
 	at      time.Time
 	threads map[string][2]float64

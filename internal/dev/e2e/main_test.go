@@ -34,14 +34,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// loadTime bounds each load, which its lab ends with the test: longer than all diagnoses of a test on a busy machine.
+// loadTime bounds each load, which its lab ends with the test. It is longer than all diagnoses of a test on a busy
+// machine.
 const loadTime = 5 * time.Minute
 
 // workDir holds the program and the recordings. It is set once, by build.
 var workDir string
 
-// build makes the program, at the first test that is not skipped. Other users can read its directory, which they cannot
-// with a test's own, for the diagnosis without rights.
+// build makes the program, at the first test that is not skipped. Other users can read its directory, for the diagnosis
+// without rights. They cannot read a test's own.
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "perfdoctor-e2e-")
 	if err != nil {
@@ -76,7 +77,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually waits for what a load has to reach before it is diagnosed.
+// eventually waits for a state that a load has to reach before it is diagnosed.
 func eventually(t testing.TB, what string, within time.Duration, reached func() bool) {
 	t.Helper()
 	const poll = 20 * time.Millisecond

@@ -36,7 +36,7 @@ func ports(t *testing.T, h *lab.Host, portRange string) {
 	t.Helper()
 	must(t, h.Sysctl("net.ipv4.ip_local_port_range", portRange))
 	must(t, h.Sysctl("net.ipv4.tcp_tw_reuse", "0"))
-	// When the machine stalls for an RTO, the server's second FIN ends in a RST, which would free a port in TIME_WAIT.
+	// If the machine stalls for an RTO, the server's second FIN ends in a RST, which would free a port in TIME_WAIT.
 	must(t, h.Sysctl("net.ipv4.tcp_rfc1337", "1"))
 }
 
@@ -53,7 +53,7 @@ func shortConnections(t *testing.T, client, server *lab.Host, o lab.ClientOption
 
 func pid(child *lab.Child) string { return strconv.Itoa(child.Pid) }
 
-// TestPortCeilingAhead has ports left: the rate alone says where it ends. The scenario ports-exhausted has none.
+// TestPortCeilingAhead has ports left: only the rate shows where it ends. The scenario ports-exhausted has none.
 func TestPortCeilingAhead(t *testing.T) {
 	client, server := pair(t)
 	ports(t, client, "40000 40999")
@@ -84,7 +84,7 @@ func TestPortCeilingDefaultRange(t *testing.T) {
 	t.Logf("client: %+v", child.Stats())
 }
 
-// TestSlowTrickle has thousands of TIME_WAIT, at a rate that never ends: 3000 from a burst and 20 a second.
+// TestSlowTrickle has thousands of TIME_WAIT, at a rate that can go on for ever: 3000 from a burst and 20 a second.
 func TestSlowTrickle(t *testing.T) {
 	client, server := pair(t)
 	ports(t, client, "32768 60999")

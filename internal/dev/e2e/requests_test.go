@@ -28,14 +28,14 @@ type count struct {
 	n  float64
 }
 
-// counts are a server's own count of requests over time, asked on one connection.
+// counts are a server's own counts of requests over time, read on one connection.
 type counts struct {
 	mu   sync.Mutex
 	list []count
 }
 
 // watch asks a server for its count, ten times a second until the test ends. ask is what is sent, and found the number
-// in what comes back.
+// in the answer.
 func watch(t *testing.T, host *lab.Host, address, ask string, found *regexp.Regexp) *counts {
 	t.Helper()
 	var conn net.Conn
@@ -76,7 +76,7 @@ func (c *counts) next(to io.Writer, lines *bufio.Reader, ask string, found *rege
 	}
 }
 
-// rate is how many requests a second there were between two moments; between two readings the count is a straight line.
+// rate is the number of requests a second between two moments. Between two readings the count is a straight line.
 func (c *counts) rate(t *testing.T, from, to time.Time) float64 {
 	t.Helper()
 	c.mu.Lock()
@@ -94,12 +94,12 @@ func (c *counts) rate(t *testing.T, from, to time.Time) float64 {
 	return (at(to) - at(from)) / to.Sub(from).Seconds()
 }
 
-// batch is how many commands redis-benchmark sends at once: they are answered together, and are one request.
+// batch is how many commands redis-benchmark sends at once. They are answered together, and are one request.
 const batch = 16
 
-// TestRequests: the requests and the exchanges of a recording are those that the server counted itself, within 2 %.
-// nginx closes a connection after 1,000 requests, so that most are of connections that have ended when one looks. The
-// programs share the CPUs, each with a network of its own: a count is the same at any rate.
+// TestRequests: the requests and the exchanges of a recording match the server's own count within 2 %. nginx closes a
+// connection after 1,000 requests, so most are on connections that have ended when one looks. The programs share the
+// CPUs, each with a network of its own: a count is the same at any rate.
 func TestRequests(t *testing.T) {
 	perfdoctor(t) // it is built before the load begins
 	for _, c := range []struct {
@@ -173,7 +173,7 @@ func (m *measuredJSON) number(t *testing.T, name string) float64 {
 	return 0
 }
 
-// exchanges gives those with the endpoint that has the most.
+// exchanges returns the exchanges of the endpoint with the most.
 func (m *measuredJSON) exchanges(side string) exchangesJSON {
 	for _, e := range m.Exchanges {
 		if e.Side == side {
@@ -183,8 +183,8 @@ func (m *measuredJSON) exchanges(side string) exchangesJSON {
 	return exchangesJSON{}
 }
 
-// counted is when a recording has the first reading of a metric, from the first one of a program's runs on, and its
-// last.
+// counted returns when a recording has the first and the last reading of a metric, from the first one of a program's
+// runs on.
 func counted(t *testing.T, recording, program, metric string) (first, last time.Duration) {
 	t.Helper()
 	z, err := zip.OpenReader(recording)

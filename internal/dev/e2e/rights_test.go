@@ -20,10 +20,10 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab"
 )
 
-// TestFewerCapabilities takes the capabilities that BPF programs need away, one by one: what counters tell stays, each
-// collector that is lost says what it lacks, and so does preflight. CAP_SYS_ADMIN stands in for CAP_BPF and
-// CAP_PERFMON, so it goes with them, and with it the right to enter a namespace: perfdoctor runs in the client's.
-// It runs alone: a drop of packets in another test's namespace would be the verdict.
+// TestFewerCapabilities takes the capabilities that BPF programs need away, one by one. What counters tell stays. Each
+// lost collector says what it lacks, and so does preflight. CAP_SYS_ADMIN stands in for CAP_BPF and CAP_PERFMON, so it
+// goes with them, and with it the right to enter a namespace: perfdoctor runs in the client's. The test runs alone,
+// because a packet drop in another test's namespace would be the verdict.
 func TestFewerCapabilities(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("setpriv"))
 	client, server := pair(t)
@@ -88,7 +88,7 @@ func within(t *testing.T, h *lab.Host, without string, args ...string) *exec.Cmd
 	}, args...)...)
 }
 
-// collectorsOf gives status and reason of each collector.
+// collectorsOf returns status and reason of each collector.
 func collectorsOf(t *testing.T, report []byte) (status, reason map[string]string) {
 	t.Helper()
 	var r struct {
@@ -104,8 +104,8 @@ func collectorsOf(t *testing.T, report []byte) (status, reason map[string]string
 	return status, reason
 }
 
-// TestNothingLeftInKernel kills perfdoctor while its programs run: programs, maps and links end with it. What is pinned
-// or attached to something that lives on would keep them.
+// TestNothingLeftInKernel kills perfdoctor while its programs run. Programs, maps and links end with it. Pinned
+// objects, or those attached to something that lives on, would keep them.
 func TestNothingLeftInKernel(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	cmd := exec.Command(perfdoctor(t), "diagnose", "--duration", "60s")
@@ -134,7 +134,7 @@ func TestNothingLeftInKernel(t *testing.T) {
 	})
 }
 
-// kernelObjects gives the BPF programs, maps and links that a process holds, by the name of their line in
+// kernelObjects returns the BPF programs, maps and links that a process holds, by the name of their line in
 // /proc/PID/fdinfo (kernel/bpf/syscall.c, bpf_prog_show_fdinfo and its like).
 func kernelObjects(t *testing.T, pid int) map[string][]uint32 {
 	t.Helper()
@@ -149,7 +149,7 @@ func kernelObjects(t *testing.T, pid int) map[string][]uint32 {
 		kind := ""
 		for line := range strings.Lines(string(b)) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			// A link's has the id of its program, too; its own comes first.
+			// A link's line also has the id of its program; its own comes first.
 			if kind != "" || name != "prog_id" && name != "map_id" && name != "link_id" {
 				continue
 			}

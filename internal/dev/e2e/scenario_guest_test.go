@@ -16,7 +16,7 @@ import (
 // guestKernel is for --kernel.
 const guestKernel = "6.12"
 
-// runInGuest runs a scenario under guestKernel, and skips the test where no guest can be booted.
+// runInGuest runs a scenario under guestKernel, and skips the test if no guest can be booted.
 func runInGuest(t *testing.T, args ...string) (code int, stdout []byte) {
 	t.Helper()
 	emulator, ok := map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}[runtime.GOARCH]
@@ -38,7 +38,8 @@ func runInGuest(t *testing.T, args ...string) (code int, stdout []byte) {
 	return cmd.ProcessState.ExitCode(), out.Bytes()
 }
 
-// wholeMachine is a scenario from a directory. It changes what a host's may not, on a kernel that lacks something.
+// wholeMachine is a scenario from a directory. It changes settings that a host's scenario may not, on a kernel that
+// lacks something.
 const wholeMachine = `title: another backlog
 vm: {mode: required, reason: netdev_max_backlog is global}
 needs: {sysctls: [%s]}
@@ -95,13 +96,13 @@ func inGuestWith(t *testing.T, sysctl string) []string {
 	return []string{"mine", "--dir", dir, "--only", "larger"}
 }
 
-// guestResult is what a scenario in a guest came to, and under which kernel.
+// guestResult is the outcome of a scenario in a guest, and under which kernel.
 type guestResult struct {
 	outcome
 	Guest string
 }
 
-// heldInGuest runs a scenario in a guest, and wants one result.
+// heldInGuest runs a scenario in a guest, and expects one result.
 func heldInGuest(t *testing.T, wantCode int, wantStatus string, args []string) guestResult {
 	t.Helper()
 	code, stdout := runInGuest(t, args...)

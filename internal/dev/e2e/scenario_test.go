@@ -23,7 +23,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// scenarios writes one scenario, whose text begins after its name, and gives the directory for --dir.
+// scenarios writes one scenario, whose text begins after its name, and returns the directory for --dir.
 func scenarios(t *testing.T, name, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,7 +33,7 @@ func scenarios(t *testing.T, name, text string) string {
 	return dir
 }
 
-// leak is a fault that shows at once, its cure, and a placebo.
+// leak is a fault that shows at once, its fix, and a placebo.
 const leak = `title: a leak
 vm: {mode: allowed}
 hosts: {host: }
@@ -54,7 +54,7 @@ cures:
     verdict: none
 `
 
-// outcome is what the test reads of scenario run -o json.
+// outcome is the part of scenario run -o json that the test reads.
 type outcome struct {
 	Status, Reason string
 	Phases         []struct {
@@ -76,7 +76,7 @@ func runScenario(t *testing.T, args ...string) (code int, stdout []byte) {
 	return cmd.ProcessState.ExitCode(), out.Bytes()
 }
 
-// TestScenario runs one with a fault and its cure, expecting first what is there and then what is not.
+// TestScenario runs a fault and its fix. It first expects what is there and then what is not.
 func TestScenario(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	before := traces(t)
@@ -120,7 +120,7 @@ func TestScenario(t *testing.T) {
 	}
 }
 
-// TestScenarioBroken has a program that ends at once: perfdoctor failed, and says what the program said.
+// TestScenarioBroken has a program that ends at once. perfdoctor fails, and prints what the program printed.
 func TestScenarioBroken(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	before := traces(t)
@@ -153,7 +153,7 @@ diagnose: {target: shell, warmup: 60s}
 expect: {verdict: none}
 `
 
-// TestScenarioKilled kills the program in the middle, and has what it left removed.
+// TestScenarioKilled kills the program in the middle, and has its leftovers removed.
 func TestScenarioKilled(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	before := traces(t)
@@ -188,13 +188,13 @@ func TestScenarioKilled(t *testing.T) {
 	}
 }
 
-// zombie reports whether the process has ended and waits for a parent that does not ask (proc_pid_stat(5)).
+// zombie reports whether the process has ended and waits for a parent that does not reap it (proc_pid_stat(5)).
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || bytes.Contains(stat, []byte(") Z "))
 }
 
-// TestScenarioInterrupted ends a run with Ctrl-C: it removes everything by itself.
+// TestScenarioInterrupted ends a run with Ctrl-C. The run removes everything by itself.
 func TestScenarioInterrupted(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	before := traces(t)
@@ -218,7 +218,7 @@ func TestScenarioInterrupted(t *testing.T) {
 	}
 }
 
-// runs begin the names of what the scenarios of these tests make.
+// runs begin the names of everything that the scenarios of these tests make.
 var runs = []string{"pd-leak-", "pd-bad-", "pd-survivors-"}
 
 // traces is what these scenarios could leave on the machine: control groups, directories, devices, named namespaces and

@@ -17,7 +17,7 @@ import (
 // step is the interval of the tests' samples and evaluations. All waits are multiples of it.
 const step = time.Minute
 
-// lead is how long all is well before a finding begins.
+// lead is how long everything is well before a finding begins.
 const lead = time.Minute
 
 // A testFile is a file of tests as promtool reads it.
@@ -50,9 +50,9 @@ type firing struct {
 	Annotations map[string]string `yaml:"exp_annotations"`
 }
 
-// alertTests proves of every alert that it is silent until its finding has lasted, then speaks, and is silent again one
-// step after the finding is gone; that one of an event speaks at the first of two samples; and that a finding that is
-// info wakes nobody.
+// alertTests proves of every alert that it is silent until its finding has lasted, then fires, and is silent again one
+// step after the finding is gone. An event's alert fires at the first of two samples. A finding that is info alerts
+// nobody.
 func alertTests(rules ruleFile) testFile {
 	f := testFile{RuleFiles: []string{"perfdoctor.rules.yml"}, EvaluationInterval: prometheusTime(step)}
 	for i, p := range patiences() {
@@ -67,7 +67,7 @@ func alertTests(rules ruleFile) testFile {
 	return f
 }
 
-// add gives one alert's series and what is expected of it. The finding lasts one step longer than it must.
+// add returns one alert's series and what is expected of it. The finding lasts one step longer than it must.
 func (t *ruleTest) add(r rule, p patience) {
 	if r.For == "" {
 		p.wait = 0
@@ -109,7 +109,7 @@ func fires(r rule, name string, p patience, severity, subject string) firing {
 	return f
 }
 
-// promtool runs it in a directory, and fails the test unless it is content.
+// promtool runs in a directory, and fails the test if it reports a problem.
 func promtool(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "promtool", args...)

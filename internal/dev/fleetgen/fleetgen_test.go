@@ -45,7 +45,7 @@ func TestFresh(t *testing.T) {
 	}
 }
 
-// TestEveryCheckHasAnAlert holds the alerts against the checks, by the page that each leads to, which must be there.
+// TestEveryCheckHasAnAlert compares the alerts with the checks, by the page that each links to. The page must exist.
 func TestEveryCheckHasAnAlert(t *testing.T) {
 	var rules ruleFile
 	must(t, yaml.Unmarshal(files(t)[alertFile], &rules))
@@ -72,7 +72,7 @@ func TestEveryCheckHasAnAlert(t *testing.T) {
 	}
 }
 
-// TestRulesAreShort: a configuration map of Kubernetes has room for 1 MiB, and whoever reviews the rules reads them.
+// TestRulesAreShort: a configuration map of Kubernetes has room for 1 MiB, and the reviewer of the rules reads them.
 func TestRulesAreShort(t *testing.T) {
 	most := 430 * len(checks.Suite()) // bytes: the six lines that an alert has, and a title
 	if n := len(files(t)[alertFile]); n > most {
@@ -88,7 +88,7 @@ func TestFleetRules(t *testing.T) {
 	promtool(t, dir, "test", "rules", "perfdoctor-fleet.test.yml")
 }
 
-// TestFleetCases wants a case that fires and one that is quiet for each alert of the rules across hosts.
+// TestFleetCases expects a case that fires and one that is quiet for each alert of the rules across hosts.
 func TestFleetCases(t *testing.T) {
 	var rules ruleFile
 	must(t, yaml.Unmarshal(files(t)[fleetFile], &rules))
@@ -120,7 +120,7 @@ var ownMetrics = []string{
 	"window_end_timestamp_seconds", "build_info",
 }
 
-// TestNames finds a metric that no exporter has in what is asked for.
+// TestNames finds queried metrics that no exporter has.
 func TestNames(t *testing.T) {
 	known := slices.Clone(ownMetrics)
 	for _, m := range metric.All() {
@@ -155,8 +155,8 @@ type board struct {
 	}
 }
 
-// TestDashboard reads it as Grafana lays it out: no two panels in one place, each with an id of its own, queries that
-// Prometheus can read.
+// TestDashboard reads the dashboard as Grafana lays it out: no two panels are in one place, each has an id of its own,
+// and Prometheus can read the queries.
 func TestDashboard(t *testing.T) {
 	var b board
 	must(t, json.Unmarshal(files(t)[dashboardFile], &b))

@@ -28,8 +28,8 @@ type costReport struct {
 	} `json:"cost"`
 }
 
-// TestBudget: a program with thousands of threads makes each sample of them dear. Past the budget perfdoctor gives up
-// samples, then collectors, and says so. Deep probes, which take next to nothing of its own time, stay.
+// TestBudget: a program with thousands of threads makes each sample of them expensive. Past the budget perfdoctor gives
+// up samples, then collectors, and says so. Deep probes stay, because they take next to nothing of its own time.
 func TestBudget(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	pid := trap(t, nil, "threads", "6000")
@@ -66,8 +66,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestStartIsWithinTheBudget: loading the programs alone trips no budget, with the default one and a window of ten
-// seconds.
+// TestStartIsWithinTheBudget: loading the programs alone does not exceed the budget, with the default one and a window
+// of ten seconds.
 func TestStartIsWithinTheBudget(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	o := perfdoctor(t, 10*time.Second, "diagnose", "-o", "json")

@@ -31,7 +31,7 @@ var byID = map[string]int{
 	"prog_id": unix.BPF_PROG_GET_FD_BY_ID, "map_id": unix.BPF_MAP_GET_FD_BY_ID, "link_id": unix.BPF_LINK_GET_FD_BY_ID,
 }
 
-// add takes what a process holds now.
+// add adds what a process holds now.
 func (o objects) add(pid int) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	if err != nil {
@@ -55,7 +55,7 @@ func (o objects) add(pid int) {
 	}
 }
 
-// exists asks the kernel for an object. The ids of a kernel are given in turn, and to another one only after 2^31
+// exists asks the kernel for an object. The kernel gives ids in turn, and reuses one only after 2^31
 // (bpf_prog_alloc_id).
 func (o object) exists() bool {
 	attr := struct{ id, next, flags uint32 }{id: o.id}
@@ -68,8 +68,8 @@ func (o object) exists() bool {
 	return true
 }
 
-// gone checks that nothing lives of an ended run: no process that it started, and no object that it held. The kernel
-// frees these after a grace period of RCU, and a process that another end of a pipe keeps is reaped a moment later.
+// gone checks that nothing of an ended run is left: no process that it started, and no object that it held. The kernel
+// frees these after a grace period of RCU. A process that another end of a pipe keeps is reaped a moment later.
 func gone(t *testing.T, args []string, pid int, held objects) {
 	t.Helper()
 	var rest []string
@@ -90,20 +90,20 @@ func gone(t *testing.T, args []string, pid int, held objects) {
 	t.Errorf("%q has left %v", args, rest)
 }
 
-// state is what of the host perfdoctor could have changed and not taken back, as lines.
+// state is what perfdoctor could have changed of the host and not restored, as lines.
 type state []string
 
-// settings are those that programs which measure turn on. kernel.perf_event_max_sample_rate is none of them: the kernel
-// lowers it itself.
+// settings are the settings that programs turn on to measure. kernel.perf_event_max_sample_rate is not among them,
+// because the kernel lowers it itself.
 var settings = []string{
 	"kernel/bpf_stats_enabled", "kernel/sched_schedstats", "kernel/task_delayacct", "kernel/perf_event_paranoid",
 	"kernel/kptr_restrict",
 	"kernel/unprivileged_bpf_disabled", "net/core/bpf_jit_enable", "net/core/bpf_jit_kallsyms", "kernel/ftrace_enabled",
 }
 
-// ours takes the state now. What other users of the machine have is not looked at: of mounts, probes and pinned objects
-// those with perfdoctor's name. A network namespace lives by a process, a descriptor or a mount, and so does a perf
-// event.
+// ours takes the state now. It ignores what other users of the machine have: of mounts, probes and pinned objects it
+// takes those with perfdoctor's name. A network namespace lives as long as a process, a descriptor or a mount, and so
+// does a perf event.
 func ours(t *testing.T) state {
 	t.Helper()
 	var s state
@@ -169,7 +169,7 @@ func perfEventsOf(pid string) (n int) {
 	return n
 }
 
-// The differ sees what it is to see: a program of the kernel's that lives on, and one that is gone.
+// The differ sees what it should see: a kernel program that lives on, and one that is gone.
 func TestDiffer(t *testing.T) {
 	before := state{"kernel/bpf_stats_enabled = 0", "a"}
 	if diff := before.changed(state{"kernel/bpf_stats_enabled = 1", "a"}); diff !=

@@ -15,8 +15,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// limited runs diagnose for a second with so many descriptors, without those that whoever runs the tests has left open,
-// as flock(1) does, and gives the report as one line.
+// limited runs diagnose for a second with so many descriptors and returns the report as one line. Descriptors that the
+// caller of the tests left open, as flock(1) does, are closed.
 func limited(t *testing.T, files int, args string) (report string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second+grace)
@@ -49,8 +49,8 @@ func sleeper(t *testing.T) string {
 	return strconv.Itoa(cmd.Process.Pid)
 }
 
-// Attacks 10, 17 and 18: with few descriptors chance decided which collector got one. A living target was said to have
-// ended, the kernel was blamed, and the exit code was 0, 3 or 4. Each run says the same now, whatever the host does.
+// Attacks 10, 17 and 18: with few descriptors, chance decided which collector got one. A living target was reported as
+// ended, the kernel was blamed, and the exit code was 0, 3 or 4. Now each run says the same, whatever the host does.
 func TestFewDescriptors(t *testing.T) {
 	for _, files := range []int{8, 20, 64, 200} {
 		for _, target := range []string{"--pid " + sleeper(t), "", "-o json"} {
@@ -72,8 +72,8 @@ func TestFewDescriptors(t *testing.T) {
 	}
 }
 
-// TestNothingToRead is attack 17: without /proc, and without rights on the target, next to nothing can be told, which
-// is no good news.
+// TestNothingToRead is attack 17: without /proc, and without rights on the target, next to nothing can be told. That is
+// not good news.
 func TestNothingToRead(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.Tool("unshare"), testenv.Tool("setpriv"))
@@ -85,7 +85,7 @@ func TestNothingToRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := inShell(t, time.Second, t.TempDir(), script)
-			// Of full CPUs it can tell nevertheless, which is exit code 3.
+			// It can still tell that the CPUs are full, which is exit code 3.
 			if o.code != 3 && o.code != 4 || strings.Contains(o.stdout, "NO BOTTLENECK FOUND") {
 				t.Errorf("exit code %d, want 3 or 4:\n%s%s", o.code, o.stdout, o.stderr)
 			}
@@ -93,8 +93,8 @@ func TestNothingToRead(t *testing.T) {
 	}
 }
 
-// The limit sinks below what is open already, so that nothing more can be opened until the end: the target lives
-// nevertheless.
+// The limit drops below the number of descriptors that are open. So nothing more can be opened until the end, but the
+// target lives.
 func TestDescriptorsRunOut(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root)

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// startExporter runs one until the test ends, and gives its address and process id.
+// startExporter runs an exporter until the test ends, and returns its address and process id.
 func startExporter(t *testing.T, args ...string) (address string, pid int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -57,7 +57,7 @@ func startExporter(t *testing.T, args ...string) (address string, pid int) {
 	return address, command.Process.Pid
 }
 
-// ask gives the status of an answer, and its text.
+// ask returns the status of an answer and its text.
 func ask(t *testing.T, address, path, host string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
@@ -80,7 +80,7 @@ func ask(t *testing.T, address, path, host string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// Attack 14: who reaches the port reads the flight recorder's files.
+// Attack 14: a client that reaches the port reads the flight recorder's files.
 func TestExporterRecordings(t *testing.T) {
 	address, _ := startExporter(t, "--web.listen-address", "0.0.0.0:0", "--flight.dir", t.TempDir())
 	_, port, err := net.SplitHostPort(address)
@@ -119,7 +119,7 @@ func TestExporterDefaultAddress(t *testing.T) {
 	}
 }
 
-// Attack 15: 500 connections that ask again and again and never read, 100 that never end their heads, 100 that never
+// Attack 15: 500 connections that ask again and again and never read, 100 that never end their headers, 100 that never
 // end a body, and 16 scrapers at a time.
 func TestExporterSlowPeers(t *testing.T) {
 	address, pid := startExporter(t, "--web.listen-address", "127.0.0.1:0")
@@ -175,7 +175,8 @@ func TestExporterSlowPeers(t *testing.T) {
 	if served == 0 {
 		t.Errorf("no scrape was served, %d were refused", busy)
 	}
-	// Who takes nothing for 10 s is cut off; some descriptors are of other peers and of what the exporter itself reads.
+	// A client that reads nothing for 10 s is cut off. Some descriptors belong to other peers and to what the exporter
+	// itself reads.
 	for begun := time.Now(); descriptors(t, pid) > before+100; time.Sleep(200 * time.Millisecond) {
 		if time.Since(begun) > 10*time.Second+2*grace {
 			t.Fatalf("%d descriptors are still open, %d before the attack", descriptors(t, pid), before)

@@ -18,7 +18,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// TestFakeJVMs: what has a libjvm.so mapped need not be a JVM. It costs the JVM's collectors, with a reason, and
+// TestFakeJVMs: a process that maps a libjvm.so need not be a JVM. It costs the JVM's collectors, with a reason, and
 // nothing else.
 func TestFakeJVMs(t *testing.T) {
 	t.Parallel()
@@ -89,7 +89,8 @@ func startFake(t *testing.T, binary, kind string) string {
 	return started(t, exec.Command(binary, kind, lib, shadow), &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS})
 }
 
-// started starts a program, waits until it says that it is ready and gives its pid. It lives as long as the test.
+// started starts a program, waits until it says that it is ready and returns its pid. The program lives as long as the
+// test.
 func started(t *testing.T, cmd *exec.Cmd, as *syscall.SysProcAttr) string {
 	t.Helper()
 	cmd.SysProcAttr, cmd.Stderr = as, os.Stderr
@@ -107,7 +108,7 @@ func started(t *testing.T, cmd *exec.Cmd, as *syscall.SysProcAttr) string {
 	return strconv.Itoa(cmd.Process.Pid)
 }
 
-// harmless fails the test where an output has what a terminal or a reader acts on.
+// harmless fails the test if an output contains anything that a terminal or a reader acts on.
 func harmless(t *testing.T, format, text string) {
 	t.Helper()
 	for i, r := range text {
@@ -177,7 +178,7 @@ func TestEvilNamesOfProcesses(t *testing.T) {
 	everyFormat(t, saved)
 }
 
-// joinEvilCgroup puts the process into a group of an evil name, where a hierarchy can be written to.
+// joinEvilCgroup puts the process into a group with an evil name, where a hierarchy can be written to.
 func joinEvilCgroup(t *testing.T, pid string) {
 	t.Helper()
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/memory"} {
@@ -259,7 +260,7 @@ func TestEvilNamesInRecordings(t *testing.T) {
 	}
 }
 
-// TestChroot: the root of a process has a /tmp that is a link, which leads elsewhere for who follows it from the host.
+// TestChroot: the root of a process has a /tmp that is a link. Followed from the host, the link leads elsewhere.
 func TestChroot(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Tool("gcc"))
@@ -296,8 +297,7 @@ func TestChroot(t *testing.T) {
 	}
 }
 
-// TestProfileIsSwapped: the file into which a JVM's profiler writes is made another by the JVM's user, as soon as it is
-// there.
+// TestProfileIsSwapped: the JVM's user replaces the file into which the JVM's profiler writes, as soon as it exists.
 func TestProfileIsSwapped(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root)

@@ -17,7 +17,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// inShell runs perfdoctor as the last command of a script, "exec $0 …", in mounts of its own, whose directory $1 is.
+// inShell runs perfdoctor as the last command of a script, "exec $0 …", with mounts of its own. $1 is their directory.
 func inShell(t *testing.T, window time.Duration, dir, script string, flags ...string) outcome {
 	t.Helper()
 	args := append(flags, "--mount", "--propagation", "private", "sh", "-ec", script, program, dir)
@@ -25,7 +25,7 @@ func inShell(t *testing.T, window time.Duration, dir, script string, flags ...st
 }
 
 // TestFullAndReadOnly: ENOSPC and EROFS. The report is printed, the error names the file and the reason, and nothing
-// half is left.
+// half-written is left.
 func TestFullAndReadOnly(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.Tool("unshare"))
@@ -105,8 +105,8 @@ func set(t *testing.T, dir, file, value string) {
 	}
 }
 
-// TestLittleMemory: in a group of 32 MiB the kernel kills perfdoctor, or it ends with a reason, or it gives its report,
-// where another group pays for the pages of its file. No half file has the name of a whole one.
+// TestLittleMemory: in a group of 32 MiB the kernel kills perfdoctor, or perfdoctor ends with a reason, or it gives its
+// report, if another group pays for the pages of its file. No half-written file has the name of a complete one.
 func TestLittleMemory(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.Tool("unshare"))
@@ -127,8 +127,8 @@ func TestLittleMemory(t *testing.T) {
 	wholeFiles(t, dir)
 }
 
-// TestHaltedTarget: a process, and a JVM, that is stopped or frozen before or in the window does not hold up the run,
-// which says so.
+// TestHaltedTarget: a process, or a JVM, that is stopped or frozen before or in the window does not hold up the run.
+// The run says so.
 func TestHaltedTarget(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root)
@@ -170,7 +170,7 @@ func TestHaltedTarget(t *testing.T) {
 			if err := exec.Command("kill", "-CONT", pid).Run(); err != nil {
 				t.Fatal(err)
 			}
-			// It left what the JVM had open; the next run takes it away.
+			// It left what the JVM had open. The next run removes it.
 			perfdoctor(t, window, "diagnose", "--pid", pid, "--duration", window.String())
 			if files := leftIn(t, pid); len(files) > 0 {
 				t.Errorf("left: %v", files)
@@ -191,7 +191,7 @@ func TestHaltedTarget(t *testing.T) {
 	}
 }
 
-// TestShiftedClock: in a time namespace perfdoctor's clocks are not those of the kernel's programs. No number tells of
+// TestShiftedClock: in a time namespace perfdoctor's clocks differ from those of the kernel's programs. No number shows
 // it.
 func TestShiftedClock(t *testing.T) {
 	t.Parallel()
@@ -200,7 +200,7 @@ func TestShiftedClock(t *testing.T) {
 		t.Skip(err)
 	}
 	const window = 2 * time.Second
-	for _, shift := range []string{"1000000", "-1000"} { // no further back than the host is up
+	for _, shift := range []string{"1000000", "-1000"} { // no further back than the host's uptime
 		dir := filepath.Join(t.TempDir(), "saved")
 		o := inShell(t, window, dir, `exec $0 diagnose --deep --duration 2s --save $1`, "--time", "--monotonic="+shift,
 			"--boottime="+shift)
@@ -219,7 +219,7 @@ func TestShiftedClock(t *testing.T) {
 	}
 }
 
-// largest gives the largest number of each metric.
+// largest returns the largest number of each metric.
 func largest(t *testing.T, samples string) map[string]float64 {
 	t.Helper()
 	f, err := os.Open(samples)
@@ -249,7 +249,7 @@ func largest(t *testing.T, samples string) map[string]float64 {
 	return out
 }
 
-// TestNetworkVanishes: an interface, or the target with its whole network namespace, goes in the window.
+// TestNetworkVanishes: an interface, or the target with its whole network namespace, disappears in the window.
 func TestNetworkVanishes(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.Tool("unshare"), testenv.Tool("ip"), testenv.Tool("nsenter"))

@@ -22,10 +22,10 @@ import (
 // nobody is a uid that owns nothing.
 const nobody = 65534
 
-// secret is what must not stand anywhere.
+// secret is text that must not appear anywhere.
 const secret = "hunter2-of-root"
 
-// trap starts testdata/victim.c and gives its pid.
+// trap starts testdata/victim.c and returns its pid.
 func trap(t *testing.T, as *syscall.SysProcAttr, args ...string) int {
 	t.Helper()
 	testenv.Need(t, testenv.Tool("gcc"))
@@ -47,7 +47,7 @@ func trap(t *testing.T, as *syscall.SysProcAttr, args ...string) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// With its children: one that waits for a file system of its own does not end before that has.
+		// With its children: one that waits for a file system of its own does not end before that has ended.
 		_ = syscall.Kill(-victim.Process.Pid, syscall.SIGKILL)
 		_ = victim.Wait()
 		_ = os.Remove("/tmp/perf-" + strconv.Itoa(victim.Process.Pid) + ".map")
@@ -58,7 +58,7 @@ func trap(t *testing.T, as *syscall.SysProcAttr, args ...string) int {
 	return victim.Process.Pid
 }
 
-// openDir is a directory that every user can search, which t.TempDir is not.
+// openDir is a directory that every user can search, unlike t.TempDir.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hostile") //nolint:usetesting // its parent lets nobody in
@@ -96,8 +96,9 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 }
 
-// untilMapSought diagnoses a victim until its perf map was looked for, which takes a sample of it, and gives all that
-// was said. On full CPUs a victim may have none in a window; without one its trap is none.
+// untilMapSought diagnoses a victim until its perf map was looked for, which needs a sample of it, and returns
+// everything that was printed. On full CPUs a victim may have no sample in a window. Without one its trap does not
+// work.
 func untilMapSought(t *testing.T, pid int) (said string) {
 	t.Helper()
 	sought := fmt.Sprintf("names of compiled methods in samples of process %d: ", pid)
@@ -123,7 +124,7 @@ func TestHangingFileSystem(t *testing.T) {
 }
 
 // TestHangingMemory: a thread waits in poll(2) for what its memory says, and its memory is a file whose server never
-// answers. Who reads it cannot be ended, not even by SIGKILL.
+// answers. A process that reads it cannot be ended, not even by SIGKILL.
 func TestHangingMemory(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF)
@@ -136,10 +137,10 @@ func TestHangingMemory(t *testing.T) {
 	}
 }
 
-// TestHangingLooks: the server of a file system never answers a program that maps something over a page of it, or
-// executes another, and the kernel keeps all waiting who look at the program meanwhile, ps among them. The others have
-// libraries, a root and a working directory there, in which a runtime is looked for. No other test runs meanwhile: it
-// would wait, too.
+// TestHangingLooks: the server of a file system never answers a program that maps something over one of its pages, or
+// executes another. The kernel lets everybody wait who looks at the program meanwhile, such as ps. The others have
+// libraries, a root and a working directory there, in which a runtime is looked for. No other test runs meanwhile,
+// because it would wait, too.
 func TestHangingLooks(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	if _, err := os.Stat("/dev/fuse"); err != nil {
@@ -152,7 +153,7 @@ func TestHangingLooks(t *testing.T) {
 		want string
 	}{
 		{"lock", []string{"lock"}, locked},
-		{"exec", []string{"exec"}, ""}, // of what is lost kernels differ
+		{"exec", []string{"exec"}, ""}, // kernels differ in what is lost
 		{"libraries", []string{"libraries", openDir(t)}, served},
 		{"root", []string{"inside", openDir(t), "root"}, served},
 		{"working directory", []string{"inside", openDir(t), "cwd", "@options"}, served},
@@ -174,7 +175,7 @@ func TestHangingLooks(t *testing.T) {
 	}
 }
 
-// diagnoseHost is [diagnose] of the whole host.
+// diagnoseHost is [diagnose] for the whole host.
 func diagnoseHost(t *testing.T) outcome {
 	t.Helper()
 	const window = 2 * time.Second
@@ -191,7 +192,7 @@ func TestHugeArguments(t *testing.T) {
 	}
 }
 
-// TestDevice is attack 6: a device under the name of a perf map is not opened, as that may act on it.
+// TestDevice is attack 6: a device under the name of a perf map is not opened, because that may act on it.
 func TestDevice(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF)
@@ -210,15 +211,14 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestManyMappings: 60,000 mappings of a file with a long name make a list of 900 MB, of which only the beginning is
-// read.
+// TestManyMappings: 60,000 mappings of a file with a long name make a list of 900 MB. Only its beginning is read.
 func TestManyMappings(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF)
 	diagnose(t, trap(t, nil, "maps", openDir(t)))
 }
 
-// TestHugePerfMaps is attack 13: three perf maps of 56 MiB, of which each took 140 MiB.
+// TestHugePerfMaps is attack 13: three perf maps of 56 MiB. Each of them took 140 MiB.
 func TestHugePerfMaps(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF)
@@ -230,7 +230,7 @@ func TestHugePerfMaps(t *testing.T) {
 	}
 }
 
-// diagnose looks at the victim and expects that it ends, with a report.
+// diagnose looks at the victim and expects perfdoctor to end with a report.
 func diagnose(t *testing.T, pid int) outcome {
 	t.Helper()
 	const window = 2 * time.Second

@@ -21,19 +21,20 @@ const (
 )
 
 // openDirectories gives a program directories of its own with mode MODE, such as 0777 that an emptyDir of Kubernetes
-// has, and runs it as another user. / is none in which that user can have a file. Other tests need the CPUs, too.
+// has, and runs it as another user. / is not a directory in which that user can have a file. Other tests need the CPUs,
+// too.
 const openDirectories = `for dir in /tmp /dev/shm /var/tmp; do mount -t tmpfs -o mode=$MODE tmpfs $dir; done; cd /
 exec nice -n 10 setpriv --reuid ` + jvmUser + ` --regid ` + jvmUser + ` --clear-groups -- "$@"`
 
-// swapping renames a file of its own over each library of perfdoctor's that it sees, and leaves a mark.
+// swapping renames a file of its own over each of perfdoctor's libraries that it sees, and leaves a mark.
 const swapping = `swap() { for f in /tmp/.perfdoctor-*.so /dev/shm/.perfdoctor-*.so /var/tmp/.perfdoctor-*.so; do
 	[ -e "$f" ] && [ ! -O "$f" ] && echo evil > /tmp/evil && mv -f /tmp/evil "$f" && echo "$f"
 done; }
 echo ready
 while :; do swap; done`
 
-// Attack 2: a user who can rename files in the JVM's /tmp swaps the library before the JVM loads it. None may be put
-// there.
+// Attack 2: a user who can rename files in the JVM's /tmp swaps the library before the JVM loads it. No library may be
+// put there.
 func TestLibraryIsNotSwapped(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root)
@@ -75,8 +76,8 @@ func TestLibraryIsNotSwapped(t *testing.T) {
 	}
 }
 
-// Attack 2: root, or the JVM's own user, can swap the library in any directory. It is found after the load, and is
-// critical.
+// Attack 2: root, or the JVM's own user, can swap the library in any directory. The swap is detected after the load,
+// and is critical.
 func TestSwapIsFound(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	pid := startOpenJVM(t, "1777")
@@ -99,7 +100,7 @@ func TestSwapIsFound(t *testing.T) {
 	if strings.Contains(o.stdout, "JVM ended") {
 		t.Errorf("the report says that the JVM ended:\n%s", o.stdout)
 	}
-	// The next run finds it too, should it take the one that is mapped, and leaves nothing.
+	// The next run detects it too, if it uses the one that is mapped, and leaves nothing.
 	perfdoctor(t, window, "diagnose", "--pid", pid, "--duration", "2s", "--interval", "1s")
 	if left, err := filepath.Glob(filepath.Join(tmpOf(pid), ".perfdoctor-*")); err != nil || len(left) > 0 {
 		t.Errorf("left in the JVM's /tmp: %v, %v", left, err)
@@ -142,7 +143,7 @@ func writeForJVM(path string) error {
 // tmpOf is the /tmp of a process.
 func tmpOf(pid string) string { return filepath.Join("/proc", pid, "root", "tmp") }
 
-// startOpenJVM starts a JVM in openDirectories and gives its pid.
+// startOpenJVM starts a JVM in openDirectories and returns its pid.
 func startOpenJVM(t *testing.T, mode string) string {
 	t.Helper()
 	testenv.Need(t, testenv.Java, testenv.Tool("javac"))

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// killsVar and seedVar set the number of runs that are killed, and repeat a test's choices.
+	// killsVar and seedVar set the number of killed runs, and repeat a test's choices.
 	killsVar = "PERFDOCTOR_KILLS"
 	seedVar  = "PERFDOCTOR_KILL_SEED"
 	// defaultKills is what continuous integration has time for: each command twice.
@@ -34,15 +34,14 @@ type victim struct {
 	span time.Duration // how long it runs by itself: kills are within this time after the start
 }
 
-// fate is what became of a run.
+// fate is the outcome of a run.
 type fate struct {
 	signal syscall.Signal
 	ended  bool // before the signal
 }
 
-// TestKilled ends runs of every command that measures or writes at random moments, by every signal that ends programs.
-// Nothing of them is left, or nothing that the next run does not remove. A run that has ended when its signal comes is
-// repeated.
+// TestKilled ends runs of every command that measures or writes, at random moments, by every signal that ends programs.
+// Nothing of them is left, or only what the next run removes. A run that has ended when its signal comes is repeated.
 func TestKilled(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.BPF, testenv.Java)
 	t.Parallel()
@@ -101,7 +100,7 @@ func number(t *testing.T, name string, unset uint64) uint64 {
 	return n
 }
 
-// victims are all commands that measure or write. A recording is made for those that read, under as many names as a
+// victims are all commands that measure or write. For those that read, a recording is made under as many names as a
 // trend needs.
 func victims(t *testing.T, process, java, out string) []victim {
 	t.Helper()
@@ -132,7 +131,7 @@ func victims(t *testing.T, process, java, out string) []victim {
 		diagnose("diagnose --save", "--pid", process, "--save", filepath.Join(out, "NUMBER.zip")),
 		diagnose("diagnose --save of a JVM", "--pid", java, "--save", filepath.Join(out, "NUMBER")),
 		{
-			"exporter", // which opens what it has within a second, and does not end
+			"exporter", // it opens what it has within a second, and does not end
 			[]string{"exporter", "--window", "5s", "--interval", "1s", "--web.listen-address", "127.0.0.1:0"},
 			2 * time.Second,
 		},
@@ -143,7 +142,7 @@ func victims(t *testing.T, process, java, out string) []victim {
 	}
 }
 
-// kill runs a command, sends it a signal after a while, and checks that it ends and takes along what it had.
+// kill runs a command, sends it a signal after a while, and checks that it ends with everything that it started.
 func kill(t *testing.T, args []string, after time.Duration, signal syscall.Signal) fate {
 	t.Helper()
 	command := exec.Command(program, args...)
@@ -173,7 +172,7 @@ func kill(t *testing.T, args []string, after time.Duration, signal syscall.Signa
 			}
 			select {
 			case <-done:
-			case <-time.After(grace): // its report, and what it has to take back
+			case <-time.After(grace): // its report and its cleanup
 				t.Errorf("%q still runs %v after %v", args, grace, signal)
 				_ = command.Process.Kill()
 				<-done
@@ -207,7 +206,7 @@ func report(t *testing.T, list []victim, fates map[string][]fate) {
 	}
 }
 
-// wholeFiles checks that whatever has its final name is complete.
+// wholeFiles checks that every file with its final name is complete.
 func wholeFiles(t *testing.T, out string) {
 	t.Helper()
 	entries, err := os.ReadDir(out)
@@ -243,7 +242,7 @@ func wholeFiles(t *testing.T, out string) {
 	t.Logf("%d files and directories are complete, %d were left half written", whole, parts)
 }
 
-// nothingLeft runs perfdoctor twice more: what killed runs have left is gone then, and the JVM can be profiled.
+// nothingLeft runs perfdoctor twice more. Then everything that killed runs left is gone, and the JVM can be profiled.
 func nothingLeft(t *testing.T, java, out string) {
 	t.Helper()
 	perfdoctor(t, time.Second, "diagnose", "--duration", "1s", "--save", filepath.Join(out, "last.zip"))
@@ -266,7 +265,7 @@ func nothingLeft(t *testing.T, java, out string) {
 	}
 }
 
-// leftIn gives the files of perfdoctor's in the directories that a JVM can be given files in.
+// leftIn returns perfdoctor's files in the directories that a JVM can be given files in.
 func leftIn(t *testing.T, java string) (files []string) {
 	t.Helper()
 	for _, dir := range []string{"tmp", "dev/shm", "var/tmp"} {

@@ -18,14 +18,14 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// maxMemory is the most that perfdoctor may hold at its peak whatever a target does, in bytes: what the packaged
-// unit grants (MemoryMax=256M).
+// maxMemory is the most memory, in bytes, that perfdoctor may hold at its peak whatever a target does: what the
+// packaged unit grants (MemoryMax=256M).
 const maxMemory = 256 << 20
 
-// grace is how much longer than its window a run may take: what it opens before and names, checks and prints after.
+// grace is how much longer than its window a run may take: for what it opens before and names, checks and prints after.
 const grace = 5 * time.Second
 
-// program is the built perfdoctor, made by TestMain, or the one that PERFDOCTOR_PROGRAM names: to see that an attack
+// program is the built perfdoctor, made by TestMain, or the one that PERFDOCTOR_PROGRAM names, to see that an attack
 // succeeds on the build before its fix.
 var program = os.Getenv("PERFDOCTOR_PROGRAM")
 
@@ -65,7 +65,7 @@ func run(m *testing.M) int {
 		return m.Run()
 	}
 	program = filepath.Join(dir, "perfdoctor")
-	// As make binary has it: other flags compile all packages anew.
+	// As make binary has it: other flags would compile all packages anew.
 	build := exec.Command("go", "build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w",
 		"-o", program, "./cmd/perfdoctor")
 	build.Dir = "../../.."
@@ -100,7 +100,7 @@ var victimBinary = sync.OnceValues(func() (string, error) {
 	return file, nil
 })
 
-// outcome is what a run of perfdoctor came to.
+// outcome is the outcome of a perfdoctor run.
 type outcome struct {
 	stdout, stderr string
 	code           int   // exit code, -1 when a signal ended it
@@ -108,14 +108,14 @@ type outcome struct {
 	took           time.Duration
 }
 
-// perfdoctor runs the program with args and fails the test when it took more memory than maxMemory or did not end
-// within window and grace.
+// perfdoctor runs the program with args. It fails the test if the program took more memory than maxMemory or did not
+// end within window and grace.
 func perfdoctor(t *testing.T, window time.Duration, args ...string) outcome {
 	t.Helper()
 	return disturbed(t, window, 0, nil, args...)
 }
 
-// disturbed is perfdoctor with a fault: after a while disturb is called with the process id.
+// disturbed runs perfdoctor with a fault: after a while disturb is called with the process id.
 func disturbed(t *testing.T, window, after time.Duration, disturb func(pid int) error, args ...string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), window+6*grace)
@@ -123,7 +123,7 @@ func disturbed(t *testing.T, window, after time.Duration, disturb func(pid int) 
 	return outcomeOf(t, window, after, disturb, exec.CommandContext(ctx, program, args...))
 }
 
-// forgetPeak makes the peak of this test's memory what it has now. A child begins with it: until it executes the
+// forgetPeak resets the memory peak of this test to the current value. A child begins with it: until it executes the
 // program it has its parent's memory, and ru_maxrss keeps that (exec_mmap in fs/exec.c, setmax_mm_hiwater_rss).
 func forgetPeak(t *testing.T) {
 	t.Helper()
@@ -136,7 +136,7 @@ func forgetPeak(t *testing.T) {
 // outcomeOf runs a command that becomes perfdoctor, as disturbed does.
 func outcomeOf(t *testing.T, window, after time.Duration, disturb func(pid int) error, command *exec.Cmd) outcome {
 	t.Helper()
-	// An unkillable program must not keep its test.
+	// An unkillable program must not hang its test.
 	command.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr

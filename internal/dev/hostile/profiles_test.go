@@ -20,8 +20,8 @@ import (
 // heavyEnv makes this program write a profile instead of running its tests.
 const heavyEnv = "PERFDOCTOR_TEST_HEAVY"
 
-// heavy is a profile of stacks that are all different, 40 calls deep. A process of its own makes it: the peak of memory
-// that getrusage(2) tells of a program begins with that of the process that started it (setmax_mm_hiwater_rss in
+// heavy is a profile of stacks that are all different, 40 calls deep. A process of its own makes it: the memory peak
+// that getrusage(2) reports for a program begins with that of the process that started it (setmax_mm_hiwater_rss in
 // fs/exec.c).
 func heavy(p heavyProfile) ([]byte, error) {
 	maker := exec.Command(os.Args[0])
@@ -30,7 +30,7 @@ func heavy(p heavyProfile) ([]byte, error) {
 	return maker.Output()
 }
 
-// writeHeavy writes the profile that the variable asks for.
+// writeHeavy writes the profile that the variable requests.
 func writeHeavy(w io.Writer, spec string) error {
 	const depth = 40
 	var event stacks.Event
@@ -66,7 +66,7 @@ type heavyProfile struct {
 	number, functions int
 }
 
-// recordingsWith writes recordings with profiles, one for each hour, by their paths. Two are made at a time.
+// recordingsWith writes recordings with profiles, one for each hour, by their paths. It makes two at a time.
 func recordingsWith(t *testing.T, paths []string, profiles func(hour int) []heavyProfile) {
 	t.Helper()
 	var makers errgroup.Group
@@ -99,8 +99,8 @@ func recordingWith(path string, hour int, profiles []heavyProfile) error {
 	return os.WriteFile(path, content, 0o600)
 }
 
-// TestProfilesNearTheBound: what reads recordings with profiles near the bound of their weight stays within the memory
-// and time of all.
+// TestProfilesNearTheBound: commands that read recordings with profiles near the bound of their weight stay within the
+// memory and time bounds of all.
 func TestProfilesNearTheBound(t *testing.T) {
 	const most, each = 60_000, 42_000 // stacks of one profile, and of each of three
 	kinds := map[string][]heavyProfile{
@@ -135,8 +135,8 @@ func TestProfilesNearTheBound(t *testing.T) {
 	}
 }
 
-// TestTrendOfManyProfiles: as many recordings as a trend takes. The latest 30 have 4,000 stacks each, none of which
-// comes again: a fifth more different ones than it keeps (maxPoolCalls of package compare), read when all the rest is.
+// TestTrendOfManyProfiles has as many recordings as a trend takes. The latest 30 have 4,000 stacks each, all of them
+// different: a fifth more than the trend keeps (maxPoolCalls of package compare), read after everything else.
 func TestTrendOfManyProfiles(t *testing.T) {
 	const most, heavy = 500, 30
 	dir, paths := t.TempDir(), make([]string, most)
@@ -146,7 +146,7 @@ func TestTrendOfManyProfiles(t *testing.T) {
 	recordingsWith(t, paths[most-heavy:], func(hour int) []heavyProfile {
 		return []heavyProfile{{stacks.CPU, uint64(hour), 4000, 1000}}
 	})
-	// Those of one time are in the order of their names.
+	// Recordings of the same time are in the order of their names.
 	recordingsWith(t, paths[:1], func(int) []heavyProfile { return []heavyProfile{{stacks.CPU, heavy, 400, 1000}} })
 	for _, path := range paths[1 : most-heavy] {
 		if err := os.Link(paths[0], path); err != nil {

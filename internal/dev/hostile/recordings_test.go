@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// toRead is how long reading a recording and saying what is in it may take.
+// toRead is how long it may take to read a recording and print its content.
 const toRead = 20 * time.Second
 
 const (
@@ -22,7 +22,7 @@ const (
 	hostileSample = `{"t":%d,"m":{"memory_total_bytes":[[%s]]}}` + "\n"
 )
 
-// zipOf writes a recording of these files and gives its path.
+// zipOf writes a recording of these files and returns its path.
 func zipOf(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	content, err := packed(files)
@@ -32,7 +32,7 @@ func zipOf(t *testing.T, files map[string][]byte) string {
 	return written(t, "attack.zip", content)
 }
 
-// packed gives a zip of these files.
+// packed returns a zip of these files.
 func packed(files map[string][]byte) ([]byte, error) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
@@ -71,7 +71,7 @@ func gzipped(t *testing.T, content []byte) []byte {
 	return b.Bytes()
 }
 
-// Attack 7, and its like in every other part of a recording: what is small in the file is large in memory.
+// Attack 7, and its like in every other part of a recording: small in the file, large in memory.
 func TestHeavyRecordings(t *testing.T) {
 	sample := []byte(fmt.Sprintf(hostileSample, 0, "1"))
 	pprof := func(content string, size int) map[string][]byte {
@@ -125,7 +125,7 @@ func TestHeavyRecordings(t *testing.T) {
 	}
 }
 
-// Attack 9: numbers that no kernel counts make sums infinite, which no format can hold.
+// Attack 9: numbers that no kernel counts make sums infinite. No format can hold those.
 func TestHugeNumbers(t *testing.T) {
 	for _, number := range []string{"1e300", "-1e300", "1e999", "NaN", "1e-300"} {
 		path := zipOf(t, map[string][]byte{
@@ -142,7 +142,7 @@ func TestHugeNumbers(t *testing.T) {
 	}
 }
 
-// Attack 16: a broken file, and one that is being written, end no trend.
+// Attack 16: a broken file, or one that is being written, does not end a trend.
 func TestTrendWithABrokenFile(t *testing.T) {
 	dir := t.TempDir()
 	source, err := os.Open("../../checks/limits/testdata/cpu-throttled/firing-own.txtar")
@@ -173,7 +173,7 @@ func TestTrendWithABrokenFile(t *testing.T) {
 	}
 }
 
-// zeros is a deflate stream (RFC 1951) of 10 GB: one of 64 MiB ends on a byte and refers to nothing before it, so that
+// zeros is a deflate stream (RFC 1951) of 10 GB. A stream of 64 MiB ends on a byte and refers to nothing before it, so
 // it can be repeated.
 func zeros(t *testing.T) []byte {
 	t.Helper()
@@ -195,7 +195,7 @@ func zeros(t *testing.T) []byte {
 	return all.Bytes()
 }
 
-// liar writes a zip whose file has these bytes, and says that it has 100.
+// liar writes a zip whose file has these bytes but claims to have 100.
 func liar(t *testing.T, name string, packed []byte, size uint64) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -278,7 +278,7 @@ func TestZipBombs(t *testing.T) {
 			}
 		})
 	}
-	// The directory counts, so that both readers of it agree on what the recording is.
+	// The directory counts, so that both readers agree on what the recording is.
 	if o := perfdoctor(t, toRead, "report", written(t, "disagrees.zip", disagrees)); o.code == 1 ||
 		strings.Contains(o.stderr, "panic") {
 		t.Errorf("headers that disagree: exit code %d, stderr %.300q", o.code, o.stderr)

@@ -88,7 +88,7 @@ func growSymbols(t *testing.T, program string, size int64) {
 	t.Fatal("no symbol table")
 }
 
-// TestHugeSymbolTable: attack 4. A program's symbol table has 8 GiB; the report names the program and says why its
+// TestHugeSymbolTable is attack 4. A program's symbol table has 8 GiB. The report names the program and says why its
 // functions have no names.
 func TestHugeSymbolTable(t *testing.T) {
 	t.Parallel()
@@ -108,7 +108,7 @@ func TestHugeSymbolTable(t *testing.T) {
 	}
 }
 
-// TestMangledName is attack 8: for one function's name the whole host's profile was lost, and the exit code 0.
+// TestMangledName is attack 8: one function's name lost the whole host's profile, and the exit code was 0.
 func TestMangledName(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF)
@@ -159,8 +159,8 @@ func heavyTables(t *testing.T, path string) {
 	}
 }
 
-// TestHeavyTables: processes that are called as a server of PostgreSQL, Python and Node.js at once, with tables as
-// large as are read. Three collectors look into them side by side.
+// TestHeavyTables: processes have the names of a PostgreSQL server, Python and Node.js at once, with tables as large as
+// are read. Three collectors look into them in parallel.
 func TestHeavyTables(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, testenv.Root, testenv.BPF)

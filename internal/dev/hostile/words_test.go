@@ -12,7 +12,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/checks/checktest"
 )
 
-// TestInterfaceInACommand is attack 11: an interface's name stands quoted in a command to be copied.
+// TestInterfaceInACommand is attack 11: an interface's name is quoted in a command to copy.
 func TestInterfaceInACommand(t *testing.T) {
 	content, err := os.ReadFile(checktest.Find(t, "nic-drops/firing")[0])
 	if err != nil {
@@ -26,8 +26,8 @@ func TestInterfaceInACommand(t *testing.T) {
 	}
 }
 
-// TestSecretsOfATarget is attack 12: options with secrets and a thread's name with one reach neither a recording nor a
-// report.
+// TestSecretsOfATarget is attack 12: options with secrets, and a thread's name with one, reach neither a recording nor
+// a report.
 func TestSecretsOfATarget(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"

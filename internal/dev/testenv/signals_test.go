@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestDefaultSignals runs a child of a process that ignores SIGHUP, as nohup makes it, without and with the call.
+// TestDefaultSignals runs a child of a process that ignores SIGHUP, as under nohup, without and with the call.
 func TestDefaultSignals(t *testing.T) {
 	if how := os.Getenv("PERFDOCTOR_SIGNALS_CHILD"); how != "" {
 		if !signal.Ignored(syscall.SIGHUP) {

@@ -59,7 +59,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// A tracing program is refused to nobody, whatever kernel.unprivileged_bpf_disabled says, and nobody is not root.
+// The user nobody is refused a tracing program, whatever kernel.unprivileged_bpf_disabled says, and is not root.
 func TestNobodyHasNothing(t *testing.T) {
 	Need(t, Unprivileged)
 	dir, err := os.MkdirTemp("", "testenv") //nolint:usetesting // nobody cannot enter t.TempDir
@@ -102,7 +102,7 @@ func TestDrop(t *testing.T) {
 
 const childVar = "TESTENV_CHILD_NEEDS"
 
-// TestChild is not a test of its own: TestNeed runs it in a process whose outcome it can look at.
+// TestChild is not a test of its own. TestNeed runs it in a process whose outcome it can look at.
 func TestChild(t *testing.T) {
 	needs := os.Getenv(childVar)
 	if needs == "" {

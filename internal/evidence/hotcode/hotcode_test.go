@@ -71,7 +71,7 @@ func TestMainOfCommand(t *testing.T) {
 	}
 }
 
-// stackOf makes a profile of one stack of compiled frames, the innermost first, and gives it with the stack.
+// stackOf makes a profile of one stack of compiled frames, the innermost first, and returns it with the stack.
 func stackOf(names ...string) (*stacks.Profile, []int) {
 	p := &stacks.Profile{Event: stacks.CPU}
 	var stack []int
@@ -181,7 +181,7 @@ const cpuLines = `[http-1 tid=1];java.lang.Thread.run_[j];com.acme.Shop.cart:42_
 [http-1 tid=1];java.lang.Thread.run_[j];libz.so.1!deflate_[n] 70 700000000
 `
 
-// TestPartsAddUp: every second that the kernel counted is of one part.
+// TestPartsAddUp: every second that the kernel counted belongs to exactly one part.
 func TestPartsAddUp(t *testing.T) {
 	c, ok := CPUOf(rec(t, map[string]string{"cpu": cpuLines}))
 	if !ok || c.Total() != 10 || c.System != 2 || math.Abs(c.Sampled()-9) > 1e-9 {
@@ -234,7 +234,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestNoKernelCount: without the kernel's count shares are of the samples.
+// TestNoKernelCount: without the kernel's count, shares are shares of the samples.
 func TestNoKernelCount(t *testing.T) {
 	r := rec(t, map[string]string{"cpu": cpuLines})
 	r.Meta.Target.PID = 99
@@ -317,7 +317,7 @@ func TestWaitTimes(t *testing.T) {
 	}
 }
 
-// TestEntry: stacks as Linux 6.18 on x86 and 6.12 on arm64 have them, the outermost call first.
+// TestEntry: stacks as on Linux 6.18 on x86 and 6.12 on arm64, the outermost call first.
 func TestEntry(t *testing.T) {
 	kernel := func(names ...string) (*stacks.Profile, stacks.Sample) {
 		p, s := &stacks.Profile{}, stacks.Sample{}
@@ -363,8 +363,8 @@ func TestEntry(t *testing.T) {
 	}
 }
 
-// TestCPUOfAllCPUs: where no runtime's profiler measured the target, its part of the samples of all CPUs serves, kernel
-// and all, and what those cannot show is said.
+// TestCPUOfAllCPUs: if no runtime's profiler measured the target, its part of the samples of all CPUs serves, the
+// kernel included. What those samples cannot show is reported.
 func TestCPUOfAllCPUs(t *testing.T) {
 	r := rec(t, map[string]string{"host-cpu": `[worker tid=7];app!main_[n];app!work_[n] 500 5000000000
 [worker tid=7];app!main_[n];do_syscall_64_[k];__x64_sys_connect_[k];__inet_hash_connect_[k] 200 2000000000
@@ -388,8 +388,8 @@ func TestCPUOfAllCPUs(t *testing.T) {
 	}
 }
 
-// TestCPUOfScripts: the functions of scripts are the target's CPU time where they are most of it; its machine code is
-// there for who asks.
+// TestCPUOfScripts: if the functions of scripts are most of the target's CPU time, they are its CPU time. Its machine
+// code is available on request.
 func TestCPUOfScripts(t *testing.T) {
 	machine := `[python3 tid=7];python3.11!_PyEval_EvalFrameDefault_[n] 1000 10000000000
 `
@@ -422,8 +422,8 @@ func TestCPUOfScripts(t *testing.T) {
 	}
 }
 
-// TestAttributedInGo: the standard library and the kernel work for the method that calls them; names with a slash in
-// them are a module's.
+// TestAttributedInGo: the standard library and the kernel work for the method that calls them. Names with a slash
+// belong to a module.
 func TestAttributedInGo(t *testing.T) {
 	lines := map[string]string{
 		"main.tax":          "shop!runtime.goexit.abi0_[n];shop!main.serve_[n];shop!main.tax_[n]",
@@ -459,8 +459,8 @@ func attributed(c *CPU) (out []Attribution) {
 	return out
 }
 
-// TestAttributedInlined: what is inlined into one compiled method with others is told from what is compiled by itself,
-// or called from there.
+// TestAttributedInlined: code that is inlined with other code into one compiled method is told apart from code that is
+// compiled by itself, or called from there.
 func TestAttributedInlined(t *testing.T) {
 	c, ok := CPUOf(rec(t, map[string]string{"cpu": "[];com.acme.Shop.order_[j];com.acme.Shop.tax_[i] 1 10101010\n" +
 		"[];com.acme.Shop.order_[j] 1 10101010\n" +
@@ -483,7 +483,8 @@ func TestAttributedInlined(t *testing.T) {
 	}
 }
 
-// TestShaded: a library in a package of another one is the library, and what only has such a word in its name is not.
+// TestShaded: a library in a package of another library counts as the library. A name that only contains such a word
+// does not.
 func TestShaded(t *testing.T) {
 	type outcome struct {
 		Name  string

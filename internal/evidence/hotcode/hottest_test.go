@@ -7,7 +7,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// cpuOfText makes the CPU time of folded stacks, each of one second.
+// cpuOfText makes the CPU time of folded stacks, one second each.
 func cpuOfText(t *testing.T, lines ...string) *CPU {
 	t.Helper()
 	text := "event: cpu\nengine: test\ninterval: 10000000\nduration: 10s\nlost: 0\n\n"
@@ -153,7 +153,7 @@ func TestHottest(t *testing.T) {
 	}
 }
 
-// TestCallees: what a function without a symbol does is told by the fewest calls that have half of its time.
+// TestCallees: the fewest calls that have half of the time show what a function without a symbol does.
 func TestCallees(t *testing.T) {
 	for _, tc := range []struct {
 		calls []string

@@ -6,8 +6,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// TestNamedLocks: a lock is told by the innermost function that has a name. What waits for a condition inside of it, or
-// for the interpreter's own lock, does not.
+// TestNamedLocks: the innermost function with a name names a lock. Waits for a condition inside of it, or for the
+// interpreter's own lock, do not.
 func TestNamedLocks(t *testing.T) {
 	const (
 		ruby = ";libruby.so!rb_vm_exec_[n];libruby.so!rb_mutex_synchronize_[n]"

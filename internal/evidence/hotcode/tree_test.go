@@ -10,9 +10,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// TestTreeOfProcesses: the samples of a target are set against all that its tree used, also where most of it is of
-// processes that nobody read. One that was read twice ran for a second between: its rate, over the whole window, would
-// make 10 s.
+// TestTreeOfProcesses: the samples of a target are compared with all that its tree used, even if most of it belongs to
+// processes that nobody read. A process that was read twice ran for one second between the readings. Its rate, over the
+// whole window, would make 10 s.
 func TestTreeOfProcesses(t *testing.T) {
 	rec, err := recording.Read(fstest.MapFS{
 		"meta.json": {Data: []byte(`{"schema":1,"perfdoctor":"test","started":"2026-11-20T10:00:00Z",` +
@@ -46,7 +46,7 @@ func TestTreeOfProcesses(t *testing.T) {
 	a.Commit()
 	rec = rec.WithProfiles(0, with.Done(recording.Meta{Duration: 10}))
 	c, ok := CPUOf(rec)
-	// The shell 1 s, and its children 8 s, of which cc 1.5 s.
+	// The shell has 1 s, and its children have 8 s; cc has 1.5 s of them.
 	if !ok || math.Abs(c.Kernel-9) > 1e-9 || math.Abs(c.System-2) > 1e-9 {
 		t.Fatalf("%v: %+v", ok, c)
 	}

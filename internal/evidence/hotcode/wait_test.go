@@ -7,8 +7,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// The ends of stacks, as thread dumps of JDK 11 to 25 have them, the innermost call first: what a thread parks with,
-// and who runs it.
+// The ends of stacks, as thread dumps of JDK 11 to 25 have them, the innermost call first: the call that parks a
+// thread, and who runs the thread.
 const (
 	park      = "jdk.internal.misc.Unsafe.park java.util.concurrent.locks.LockSupport.park "
 	parkNanos = "jdk.internal.misc.Unsafe.park java.util.concurrent.locks.LockSupport.parkNanos "
@@ -41,7 +41,7 @@ func TestInnermost(t *testing.T) {
 		name  string
 		stack string
 		want  Wait
-		says  string // the call; not looked at where empty
+		says  string // the call; not looked at if empty
 	}{
 		// What an executor's worker stands in, not its own frames.
 		{
@@ -114,7 +114,7 @@ func TestInnermost(t *testing.T) {
 			ForSleep, "",
 		},
 
-		// What requests wait for, and that was taken for idle.
+		// What requests wait for, and what was once mistaken for idle.
 		{
 			"a latch, JDK 17", park + aqs + "acquire " + aqs + "acquireSharedInterruptibly " +
 				"java.util.concurrent.CountDownLatch.await com.example.Shop.all " + http,
@@ -301,7 +301,7 @@ func TestInnermost(t *testing.T) {
 			ForThreads, "",
 		},
 
-		// An event loop that stands still is not idle, whatever it stands in.
+		// An event loop that is blocked is not idle, whatever it is in.
 		{
 			"a loop at a queue", park + condition + "await java.util.concurrent.LinkedBlockingQueue.take " +
 				"com.example.Route.filter io.netty.channel.AbstractChannelHandlerContext.invokeChannelRead " +
@@ -333,8 +333,8 @@ func TestInnermost(t *testing.T) {
 	}
 }
 
-// TestWaitsOfRuby: the system call tells less than the method that a thread stands in: one that sleeps or wants a mutex
-// waits at the same futex, or polls for signals.
+// TestWaitsOfRuby: the system call tells less than the method that a thread is in. A thread that sleeps or wants a
+// mutex waits at the same futex, or polls for signals.
 func TestWaitsOfRuby(t *testing.T) {
 	const (
 		gem  = "/var/lib/gems/3.1.0/gems/"
@@ -368,7 +368,7 @@ func TestWaitsOfRuby(t *testing.T) {
 	}
 }
 
-// TestOpens: who makes a connection ready for use, in each language, and who uses one.
+// TestOpens: who prepares a connection, in each language, and who uses one.
 func TestOpens(t *testing.T) {
 	const read = "java.net.SocketInputStream.socketRead0 java.net.SocketInputStream.read "
 	for _, tc := range []struct {
@@ -402,7 +402,7 @@ func TestOpens(t *testing.T) {
 	}
 }
 
-// TestServes: who has a request in hand, who is a worker of an executor, and who neither.
+// TestServes: who has a request in hand, who is a worker of an executor, and who is neither.
 func TestServes(t *testing.T) {
 	for stack, want := range map[string][2]bool{
 		"java.lang.Thread.sleep " + http: {true, true}, "java.lang.Thread.sleep " + tomcat: {true, true},
@@ -419,7 +419,7 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// TestDotNetWaits: what the runtime's own functions and the methods say of a futex, however both are called.
+// TestDotNetWaits: what the runtime's own functions and the methods say of a futex, whatever both are called.
 func TestDotNetWaits(t *testing.T) {
 	const (
 		thread = " Shop.Cart.Total System.Threading.ThreadHelper.ThreadStart"

@@ -28,7 +28,7 @@ func recorded(t *testing.T, each func(second int, a *recording.Appender)) (rec *
 	return rec
 }
 
-// TestFailuresThatBeginLater: what a series had at its first reading counts, since its programs counted before.
+// TestFailuresThatBeginLater: the value of a series at its first reading counts, because its programs counted before.
 func TestFailuresThatBeginLater(t *testing.T) {
 	flow := []string{metric.NetNSTarget, "client", "192.0.2.1:80", "7", "curl"}
 	rec := recorded(t, func(second int, a *recording.Appender) {
@@ -51,8 +51,8 @@ func TestFailuresThatBeginLater(t *testing.T) {
 	}
 }
 
-// TestExchangesOf: by endpoint, over the time in which they were counted, a bucket that begins later included. How many
-// are under way is told where all were counted.
+// TestExchangesOf: exchanges by endpoint, over the time in which they were counted, including a bucket that begins
+// later. If all were counted, the number in progress is known.
 func TestExchangesOf(t *testing.T) {
 	server := Exchanges{Side: "server", Endpoint: "192.0.2.1:80", Count: 1100, PerSecond: 220, P50: 0.001, P99: 0.5}
 	client := Exchanges{Side: "client", Endpoint: "192.0.2.9:5432", Count: 3, PerSecond: 0.6}

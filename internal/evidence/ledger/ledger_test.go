@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// record makes a recording of ten seconds. each is called for the first reading and for the last.
+// record makes a recording of ten seconds. It calls each for the first reading and for the last.
 func record(t *testing.T, each func(a *recording.Appender, last bool)) *recording.Recording {
 	t.Helper()
 	b := recording.NewBuilder()
@@ -73,7 +73,7 @@ func TestAddsUp(t *testing.T) {
 	}
 }
 
-// rounded cuts off what arithmetic leaves.
+// rounded removes rounding noise.
 func rounded(parts map[Part]float64) map[Part]float64 {
 	out := map[Part]float64{}
 	for part, n := range parts {
@@ -82,7 +82,7 @@ func rounded(parts map[Part]float64) map[Part]float64 {
 	return out
 }
 
-// TestCountedMoreThanSeen: a thread that ran before it was first seen has no more time than it was seen for.
+// TestCountedMoreThanSeen: a thread that ran before it was first seen has at most the time for which it was seen.
 func TestCountedMoreThanSeen(t *testing.T) {
 	l, ok := Of(record(t, func(a *recording.Appender, last bool) {
 		cpu(a, last, "8", "worker", 4, 0, 0)
@@ -95,7 +95,7 @@ func TestCountedMoreThanSeen(t *testing.T) {
 	}
 }
 
-// TestTraced: the scheduler's events stand in place of samples.
+// TestTraced: the scheduler's events replace samples.
 func TestTraced(t *testing.T) {
 	l, ok := Of(record(t, func(a *recording.Appender, last bool) {
 		cpu(a, last, "8", "worker", 1, 0, 0)
@@ -120,7 +120,7 @@ func TestStoppedInWait(t *testing.T) {
 		a.Gauge(metric.ThreadStatePasses, 100)
 		a.Gauge(metric.ThreadStateTime, 7.5, "7", "8", "worker-1", "stopped", "", "", "")
 		a.Gauge(metric.ThreadStateTime, 2.5, "7", "8", "worker-1", "waiting", "recvfrom", "request", ":80")
-		// To the scheduler it waits in its system call all the time.
+		// The scheduler sees it in its system call all the time.
 		a.Gauge(metric.ThreadWaitTime, 10, "7", "8", "worker-1", "recvfrom", "request", ":80")
 	})
 	l, ok := Of(rec)
@@ -133,7 +133,7 @@ func TestStoppedInWait(t *testing.T) {
 	}
 }
 
-// TestUnsampled: what no sample tells of is said to be so.
+// TestUnsampled: time that no sample covers is reported as such.
 func TestUnsampled(t *testing.T) {
 	l, ok := Of(record(t, func(a *recording.Appender, last bool) {
 		cpu(a, last, "8", "worker", 1, 0, 0)
@@ -149,7 +149,7 @@ func TestUnsampled(t *testing.T) {
 	}
 }
 
-// TestRingWorkers: a thread of io_uring that is in no system call waits for work, or the disk; any other for a page.
+// TestRingWorkers: a thread of io_uring outside a system call waits for work, or the disk. Any other waits for a page.
 func TestRingWorkers(t *testing.T) {
 	rec := record(t, func(a *recording.Appender, last bool) {
 		for _, comm := range []string{"iou-wrk-7", "reader"} {
@@ -179,7 +179,7 @@ func TestRingWorkers(t *testing.T) {
 	}
 }
 
-// TestLooksBeyondWindow: looks begin before the window and end after it, and the account is of the window.
+// TestLooksBeyondWindow: looks begin before the window and end after it, but the account is of the window.
 func TestLooksBeyondWindow(t *testing.T) {
 	l, ok := Of(record(t, func(a *recording.Appender, last bool) {
 		cpu(a, last, "8", "worker", 2, 0, 0)
@@ -197,8 +197,8 @@ func TestLooksBeyondWindow(t *testing.T) {
 	}
 }
 
-// TestEventsOfUnseen: of many threads some are looked at, which stand for all; what events say of one that was not is
-// of those.
+// TestEventsOfUnseen: of many threads, the ones looked at stand for all. Events of a thread that was not looked at
+// belong to them.
 func TestEventsOfUnseen(t *testing.T) {
 	l, ok := Of(record(t, func(a *recording.Appender, last bool) {
 		if !last {

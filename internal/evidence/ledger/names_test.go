@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 )
 
-// TestFullNames: threads are of the pool that their full name says, where the JVM gave one.
+// TestFullNames: threads belong to the pool in their full name, if the JVM gave one.
 func TestFullNames(t *testing.T) {
 	const cut = 15 // bytes that the kernel keeps of a name
 	for _, tt := range []struct {
@@ -76,7 +76,7 @@ func state(a *recording.Appender, tid, comm string) {
 	a.Gauge(metric.ThreadStateTime, 10, "7", tid, comm, "waiting", "recvfrom", "answer", "10.0.0.1:80")
 }
 
-// starred gives the pool of a name as the collector does.
+// starred returns the pool of a name as the collector does.
 func starred(name string) string {
 	return strings.NewReplacer("4", "*", "5", "*", "-1", "-*", "-2", "-*").Replace(name)
 }

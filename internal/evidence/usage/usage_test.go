@@ -79,14 +79,14 @@ func TestTree(t *testing.T) {
 				moment(10, MemberTarget, []process{{pid: 1, own: 103}, {pid: 2, own: 9}}),
 			}, 5, 0,
 		},
-		// A loop of a shell: 63 % of two CPUs for 10 s, of which no reading saw a process twice.
+		// A loop of a shell: 63 % of two CPUs for 10 s, and no reading saw a process twice.
 		"a storm of processes that nobody reads": {
 			[]string{
 				moment(0, MemberTarget, []process{{pid: 1, own: 1, waited: 5, age: 50}}),
 				moment(10, MemberTarget, []process{{pid: 1, own: 2.05, waited: 16.5, age: 60}}),
 			}, 12.55, 11.5,
 		},
-		// Each was read twice, 1 s apart, and ran all of that: by rates that is ten times as much.
+		// Each was read twice, 1 s apart, and ran all that time. By rates, that is ten times as much.
 		"one after the other": {
 			[]string{
 				moment(0, MemberTarget, []process{{pid: 1, age: 50}, {pid: 2, own: 0.5, age: 0.5}}),
@@ -130,8 +130,8 @@ func TestTree(t *testing.T) {
 				moment(10, MemberTarget, []process{{pid: 1, waited: 2.5, age: 910}, {pid: 2, own: 7, age: 9}}),
 			}, 7.5, 0.5,
 		},
-		// A worker, then what had waited for it, ended between three readings: 1 s of the worker was not read, and
-		// 0.2 s of its parent.
+		// A worker, and then the process that waited for it, ended between three readings. 1 s of the worker was not
+		// read, nor 0.2 s of its parent.
 		"one generation after the other": {
 			[]string{
 				moment(0, MemberTarget, []process{{pid: 1, age: 900}, {pid: 2, age: 800, parent: 1}, {
@@ -175,7 +175,8 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestChildren: what ended belongs to the parent that waited for it, without what had been read of it.
+// TestChildren: the CPU time of an ended process belongs to the parent that waited for it, less what had been read of
+// the process.
 func TestChildren(t *testing.T) {
 	rec := record(t, "host",
 		moment(0, MemberHost, []process{
@@ -199,7 +200,7 @@ func TestChildren(t *testing.T) {
 	}
 }
 
-// TestLostToNobody: a process that ends and whose parent has gone before takes nothing off what others waited for.
+// TestLostToNobody: a process whose parent ended before it subtracts nothing from what others waited for.
 func TestLostToNobody(t *testing.T) {
 	rec := record(t, "host",
 		moment(0, MemberHost, []process{
@@ -221,7 +222,7 @@ func cpus(idle, user float64) string {
 		idle, user)
 }
 
-// TestSources: the group is believed of a group, and nobody used more than the machine.
+// TestSources: for a group, its own counter is trusted, and nobody used more than the machine.
 func TestSources(t *testing.T) {
 	group := func(n float64) string { return fmt.Sprintf(`"cgroup_cpu_seconds_total":[["/a","0",%v]]`, n) }
 	for name, tc := range map[string]struct {
@@ -253,7 +254,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestMachine: what did not idle was busy, whatever the ticks say.
+// TestMachine: CPU time that was not idle was busy, whatever the ticks say.
 func TestMachine(t *testing.T) {
 	m, ok := OfMachine(record(t, "host", `{"t":0,"m":{`+cpus(0, 0)+`}}`, `{"t":10,"m":{`+cpus(4, 5)+`}}`))
 	if !ok || m.CPUs != 2 || !near(m.Busy, 1.2) || !near(m.Ticks, 1) || m.Window != 10 {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFrozen: the kernel writes the path of a group outside perfdoctor's cgroup namespace with "..", and what follows
-// is a name that the target chose.
+// TestFrozen: the kernel writes the path of a group outside perfdoctor's cgroup namespace with "..". The rest is a name
+// that the target chose.
 func TestFrozen(t *testing.T) {
 	sys := t.TempDir()
 	for name, text := range map[string]string{

@@ -36,7 +36,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestOpenOwn is attacks 1 and 6 and the swap of hsperfdata: what stands under the name of a program's own file.
+// TestOpenOwn is attacks 1 and 6 and the swap of hsperfdata: what is under the name of a program's own file.
 func TestOpenOwn(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	const uid = 12345
@@ -101,7 +101,7 @@ func TestOpenOwn(t *testing.T) {
 	}
 }
 
-// TestOpenUnlinked: a path that a stranger could have led elsewhere opens nothing, whoever may read what is there.
+// TestOpenUnlinked: a path that a stranger could have redirected opens nothing, whoever may read its target.
 func TestOpenUnlinked(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	dir, root := target(t, 0)
@@ -155,7 +155,7 @@ func TestMaps(t *testing.T) {
 	}
 }
 
-// TestDescriptors shows that descriptors are listed, and that what a link says is given rather than what it leads to.
+// TestDescriptors: descriptors are listed. The result is a link's text, not the file it leads to.
 func TestDescriptors(t *testing.T) {
 	r, w, err := os.Pipe()
 	check(t, err)
@@ -181,7 +181,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestNames looks at a file in a directory without opening it, and gives a directory only for one.
+// TestNames looks at a file in a directory without opening it, and returns a directory only for a directory.
 func TestNames(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	dir, root := target(t, 0)
@@ -217,7 +217,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOtherFileSystem refuses what the kernel does not serve by itself: of procfs a magic link could lead anywhere.
+// TestOtherFileSystem refuses what the kernel does not serve by itself: a magic link in procfs could lead anywhere.
 func TestOtherFileSystem(t *testing.T) {
 	r, err := door.Enter("/proc/self")
 	check(t, err)

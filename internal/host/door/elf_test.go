@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// zeros is a file of which everything behind its beginning is a hole.
+// zeros is a file that is a hole except for its beginning.
 type zeros []byte
 
 func (z zeros) ReadAt(p []byte, off int64) (int, error) {
@@ -20,7 +20,8 @@ func (z zeros) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// TestELF: attack 4, a file whose table of section names claims 8 GiB. One that claims no more than it has is read.
+// TestELF is attack 4, a file whose table of section names claims 8 GiB. A file that claims no more than it has is
+// read.
 func TestELF(t *testing.T) {
 	exe, err := os.ReadFile("/proc/self/exe")
 	if err != nil {

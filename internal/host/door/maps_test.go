@@ -57,7 +57,7 @@ func TestParseMaps(t *testing.T) {
 	}
 }
 
-// FuzzParseMaps: what is no error has its addresses in order, and a name without the spaces before it.
+// FuzzParseMaps: without an error the addresses are in order, and the name has no spaces before it.
 func FuzzParseMaps(f *testing.F) {
 	f.Add(mappings)
 	f.Add("7f01-7f02 r-xp 0 08:01 1 /opt/j dk/libjvm.so (deleted)\n7f03-7f04 rw-p 00000000 00:00 0 [heap]\n")

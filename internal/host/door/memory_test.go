@@ -47,7 +47,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestHelpers: what a helper reads is what this process reads, with the same errors; one that ends is replaced.
+// TestHelpers: a helper reads what this process reads, with the same errors. A helper that ends is replaced.
 func TestHelpers(t *testing.T) {
 	h := newHelpers()
 	check := func() {
@@ -99,7 +99,7 @@ func TestHelpers(t *testing.T) {
 	}
 }
 
-// confined fails the test unless a process may not gain rights and has a filter of system calls (proc(5)), on each of
+// confined fails the test unless a process may not gain rights and has a filter of system calls (proc(5)) on each of
 // its threads.
 func confined(t *testing.T, pid int) {
 	t.Helper()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestPatient: what a process holds up is not asked for again until it has let go; others are.
+// TestPatient: a request that a process holds up is not repeated until the process has let go. Others are.
 func TestPatient(t *testing.T) {
 	lets, gone := make(chan struct{}), make(chan struct{})
 	if n, err := patient("/proc/1", func() (int, error) { <-lets; defer close(gone); return 7, nil }); n != 0 ||

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestBudgetOfNames: symbols that share the end of one long name cannot unfold it into memory.
+// TestBudgetOfNames: symbols that share the end of one long name cannot expand in memory.
 func TestBudgetOfNames(t *testing.T) {
 	left := &TableBudget{symbols: 10, names: 3 * MaxName}
 	names := NameTable{Data: []byte(strings.Repeat("x", 1<<20)), Left: left}

@@ -81,8 +81,8 @@ func outer(b []byte) byte {
 func main() { os.Exit(int(outer(make([]byte, 1)))) }
 `
 
-// TestCalls: a function that was put into one that was put into a third, of programs with and without symbols, and of
-// one that is placed when it starts.
+// TestCalls: a function was inlined into one that was inlined into a third, in programs with and without symbols, and
+// in one that is relocated at start.
 func TestCalls(t *testing.T) {
 	dir := t.TempDir()
 	source := filepath.Join(dir, "main.go")
@@ -112,7 +112,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// patched is a file with some bytes written over.
+// patched returns a file with some bytes written over.
 type patched struct {
 	io.ReaderAt
 	at    int64
@@ -129,7 +129,7 @@ func (p patched) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// FuzzCalls: whoever owns a program owns its table.
+// FuzzCalls: the owner of a program decides the content of its table.
 func FuzzCalls(f *testing.F) {
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {

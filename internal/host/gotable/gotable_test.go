@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
 
-// TestNamesWhenAsked: what is kept of a table is where functions begin; names are charged as they are read.
+// TestNamesWhenAsked: only the starts of functions are kept from a table. Names are charged as they are read.
 func TestNamesWhenAsked(t *testing.T) {
 	file, err := os.Open("/proc/self/exe")
 	if err != nil {

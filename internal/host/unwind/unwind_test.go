@@ -81,7 +81,7 @@ func dumped(t testing.TB, bin string, size int) (r Registers, stack []byte, p *p
 	return Registers{PC: word(0), SP: word(1), FP: word(2), LR: word(3)}, out[40 : 40+word(4)], p
 }
 
-// names gives the functions of the program itself, those of others as the name of their file.
+// names returns the functions of the program itself. A function of another file has the name of its file.
 func (p *process) names(bin string, addresses []uint64) (out []string) {
 	f, err := elf.Open(bin)
 	if err != nil {
@@ -130,7 +130,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestWalkOnlySP: of a thread in a system call the frame pointer is not known. Functions that are left by it are found
+// TestWalkOnlySP: the frame pointer of a thread in a system call is not known. Functions that are left by it are found
 // by their calls.
 func TestWalkOnlySP(t *testing.T) {
 	testenv.Need(t, testenv.Tool("gcc"))
@@ -152,7 +152,7 @@ func TestWalkOnlySP(t *testing.T) {
 	}
 }
 
-// TestWalkShort: a part of the stack gives the inner part of the chain, and says that it is one.
+// TestWalkShort: a part of the stack gives the inner part of the chain, and says that it is a part.
 func TestWalkShort(t *testing.T) {
 	testenv.Need(t, testenv.Tool("gcc"))
 	bin := nested(t)
@@ -167,7 +167,7 @@ func TestWalkShort(t *testing.T) {
 	}
 }
 
-// TestFramePointers: code without a table is left by its frame pointer.
+// TestFramePointers: the walk leaves code without a table by its frame pointer.
 func TestFramePointers(t *testing.T) {
 	testenv.Need(t, testenv.Tool("gcc"))
 	if runtime.GOARCH == "arm64" {
@@ -189,7 +189,7 @@ func TestFramePointers(t *testing.T) {
 	}
 }
 
-// TestAsReadelf: each row of real files, as readelf reads it.
+// TestAsReadelf: each row of real files is as readelf reads it.
 func TestAsReadelf(t *testing.T) {
 	for gcc, flag := range map[string]string{
 		"gcc": "-fcf-protection", "aarch64-linux-gnu-gcc": "-mbranch-protection=standard", // signs return addresses
@@ -215,7 +215,7 @@ func TestAsReadelf(t *testing.T) {
 	})
 }
 
-// opened gives a file and its table, until the end of the test.
+// opened returns a file and its table, until the end of the test.
 func opened(t *testing.T, file string) (*os.File, *Table) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -253,7 +253,7 @@ func asReadelf(t *testing.T, files ...string) {
 	}
 }
 
-// eachRow gives an address and what readelf says there of the frame's address, the frame pointer and the return
+// eachRow returns an address and what readelf says there of the frame's address, the frame pointer and the return
 // address.
 func eachRow(t *testing.T, file string, names registerNames, do func(pc uint64, want string)) {
 	t.Helper()
@@ -308,7 +308,7 @@ func (r *rule) asReadelf(names registerNames) string {
 	return frame + " " + of(r.fp) + " " + of(r.ra)
 }
 
-// TestFunction: a function begins where its symbol says, asked from any place in it.
+// TestFunction: a function begins where its symbol says, for any address in it.
 func TestFunction(t *testing.T) {
 	testenv.Need(t, testenv.Tool("gcc"))
 	f, table := opened(t, nested(t))
@@ -337,7 +337,7 @@ func TestFunction(t *testing.T) {
 	}
 }
 
-// TestExpressions: those that are followed, and others.
+// TestExpressions: expressions that are followed, and others.
 func TestExpressions(t *testing.T) {
 	names := registerNames{fp: 6, sp: 7, ra: 16}
 	for text, want := range map[string]rule{
@@ -358,7 +358,7 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// whatLies is a table over bytes that lie at address 0x1000, the header of the sorted table first.
+// whatLies is a table over bytes at address 0x1000, the header of the sorted table first.
 func whatLies(b []byte) *Table {
 	return &Table{
 		file: bytes.NewReader(b), names: registerNames{fp: 6, sp: 7, ra: 16}, address: 0x1000, entries: 4,
@@ -366,7 +366,7 @@ func whatLies(b []byte) *Table {
 	}
 }
 
-// FuzzRead: any file, and any stack of a program that it is of.
+// FuzzRead reads any file, and any stack of a program that it belongs to.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("\x7fELF\x02\x01\x01"), uint64(0x1200), []byte("stack"))
 	if _, err := exec.LookPath("gcc"); err == nil { // without a compiler the fuzzer has to find the rest
@@ -385,7 +385,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzFrames: any header and entries.
+// FuzzFrames reads any header and entries.
 func FuzzFrames(f *testing.F) {
 	cie := "\x14\x00\x00\x00\x00\x00\x00\x00\x01zR\x00\x01\x78\x10\x01\x1b\x0c\x07\x08\x90\x01\x00\x00\x00"
 	fde := "\x10\x00\x00\x00\x1c\x00\x00\x00\xd0\xff\xff\xff\x40\x00\x00\x00\x00\x41\x0e\x10"
@@ -425,7 +425,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// BenchmarkWalk: a walk through eleven functions of three kinds, whose rules are known.
+// BenchmarkWalk walks through eleven functions of three kinds, whose rules are known.
 func BenchmarkWalk(b *testing.B) {
 	testenv.Need(b, testenv.Tool("gcc"))
 	r, stack, p := dumped(b, nested(b), 8192)
@@ -436,7 +436,7 @@ func BenchmarkWalk(b *testing.B) {
 	}
 }
 
-// BenchmarkRule: what is read of a file for a place that is new.
+// BenchmarkRule measures what is read of a file for a place that is new.
 func BenchmarkRule(b *testing.B) {
 	testenv.Need(b, testenv.Tool("gcc"))
 	r, _, p := dumped(b, nested(b), 8192)

@@ -29,7 +29,7 @@ func TestRun(t *testing.T) {
 			func() error { panic("comparing seconds with bytes") },
 			"(comparing seconds with bytes; firewall.TestRun", true,
 		},
-		// strings.Repeat panics by words of its own, which here stands for one that quotes what was read.
+		// strings.Repeat panics with its own words. Here it stands for a panic that quotes its input.
 		"of a library": {
 			func() error { _ = strings.Repeat("x", -1); return nil },
 			"(a panic with a string; strings.Repeat", true,
@@ -61,7 +61,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The firewall stands around each event of a profile, of which there are millions.
+// The firewall is around each event of a profile. There are millions of events.
 func TestNoAllocation(t *testing.T) {
 	list := []int{1, 2, 3}
 	sum := 0

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// maxStart is from attaching to the first sample, on an idle machine.
+// maxStart is the time from attaching to the first sample, on an idle machine.
 const maxStart = time.Second
 
 func session(tb testing.TB, b *busyJVM, o Options) (stop func()) {
@@ -20,8 +20,8 @@ func session(tb testing.TB, b *busyJVM, o Options) (stop func()) {
 	}
 }
 
-// BenchmarkStart is the time from attaching to a JVM that idles until the profiler runs: with the library to be loaded,
-// and later.
+// BenchmarkStart is the time from attaching to an idle JVM until the profiler runs: with the library to be loaded, and
+// later.
 func BenchmarkStart(bench *testing.B) {
 	for bench.Loop() {
 		bench.StopTimer()

@@ -17,8 +17,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/jvm/asprof/library"
 )
 
-// pidVar has the test program profile the JVM with this pid, for a short time again and again, instead of running
-// tests: it is what the test kills.
+// pidVar makes the test program profile the JVM with this pid, for a short time again and again, instead of running
+// tests. The test kills this program.
 const pidVar = "PERFDOCTOR_TEST_PROFILE"
 
 const killedTimeout = 2 * time.Second
@@ -57,8 +57,8 @@ func profileForever(pid string) error {
 	}
 }
 
-// profilerRuns tells whether async-profiler runs in the process: with a JFR recording it has a timer thread,
-// "Async-profiler Timer", whose name the kernel cuts.
+// profilerRuns tells whether async-profiler runs in the process. With a JFR recording it has a timer thread,
+// "Async-profiler Timer", whose name the kernel truncates.
 func profilerRuns(t testing.TB, pid int) bool {
 	t.Helper()
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
@@ -81,7 +81,7 @@ func awaitStop(t testing.TB, pid int, within time.Duration) {
 	}
 }
 
-// TestKilled kills perfdoctor's part at random moments of a session: the JVM lives and answers, its profiler ends in
+// TestKilled kills perfdoctor's part at random moments of a session. The JVM lives and answers, its profiler ends in
 // time, and the next session works and leaves nothing.
 func TestKilled(t *testing.T) {
 	const kills = 10 // internal/dev/e2e kills the whole program more often
@@ -106,7 +106,7 @@ func TestKilled(t *testing.T) {
 			continue
 		}
 		running++
-		if i%4 == 0 { // the others: the next session stops it
+		if i%4 == 0 { // the others: the next session stops the profiler
 			awaitStop(t, b.Process.Pid, killedTimeout+2*time.Second) // its timer ticks once a second
 		}
 	}

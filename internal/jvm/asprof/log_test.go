@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzLog: the log is a file that the JVM's user can write.
+// FuzzLog: the JVM's user can write anything to the log.
 func FuzzLog(f *testing.F) {
 	f.Add("[WARN] Kernel symbols are unavailable\n[WARN] Kernel symbols are unavailable\n")
 	f.Add("samples_skipped_total 3\ncalltracestorage_overflows_total 4\n")

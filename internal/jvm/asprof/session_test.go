@@ -25,7 +25,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// workDir holds what tests share, readable by other users, which a test's own directory is not.
+// workDir holds what tests share. Other users can read it, unlike a test's own directory.
 var workDir string
 
 func TestMain(m *testing.M) {
@@ -62,14 +62,14 @@ type busyJVM struct {
 	stdout strings.Builder // all it has written
 }
 
-// startJVM starts it with two busy threads and options of the JVM, changed by how, and ends it with the test.
+// startJVM starts the program with two busy threads and options of the JVM, changed by how, and ends it with the test.
 func startJVM(t testing.TB, how func(*exec.Cmd), options ...string) *busyJVM {
 	t.Helper()
 	return startThreads(t, 2, how, options...)
 }
 
-// ownTmp gives the JVM a /tmp and a /dev/shm that no other test's session writes to, so that a test can tell what its
-// own has left.
+// ownTmp gives the JVM a /tmp and a /dev/shm that no other test's session writes to. So a test can tell what its own
+// session has left.
 func ownTmp(cmd *exec.Cmd) {
 	if os.Geteuid() != 0 {
 		return
@@ -111,7 +111,7 @@ func (b *busyJVM) line(t testing.TB) string {
 	return line
 }
 
-// done asks the JVM for the work it has done: it lives, and works.
+// done asks the JVM for the work it has done: it is alive, and works.
 func (b *busyJVM) done(t testing.TB) {
 	t.Helper()
 	_, err := io.WriteString(b.in, "?\n")
@@ -167,7 +167,7 @@ func leftovers(t testing.TB, pid int) []string {
 	return all
 }
 
-// sample runs a session for a moment and gives its recording.
+// sample runs a session for a moment and returns its recording.
 func sample(t testing.TB, vm *jvm.VM, o Options) (recording []byte, s *Session) {
 	t.Helper()
 	s, err := Start(t.Context(), vm, o)
@@ -184,8 +184,8 @@ func sample(t testing.TB, vm *jvm.VM, o Options) (recording []byte, s *Session) 
 	return recording, s
 }
 
-// untouched checks that nothing is left in the target but the library's mapping, that it answers, and that nothing else
-// than its answers is on its standard output.
+// untouched checks that only the library's mapping is left in the target, that the target answers, and that its
+// standard output has only its answers.
 func (b *busyJVM) untouched(t testing.TB) {
 	t.Helper()
 	b.done(t)
@@ -207,7 +207,7 @@ func (b *busyJVM) untouched(t testing.TB) {
 	}
 }
 
-// TestSessions: the library is loaded once; later sessions use what is mapped.
+// TestSessions: the library is loaded once. Later sessions use the mapped one.
 func TestSessions(t *testing.T) {
 	b := startJVM(t, ownTmp)
 	var first string
@@ -232,7 +232,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// TestClosed: a session that is closed or whose start was given up leaves nothing.
+// TestClosed: a session that is closed, or whose start was abandoned, leaves nothing.
 func TestClosed(t *testing.T) {
 	b := startJVM(t, ownTmp)
 	s, err := Start(t.Context(), b.inspect(t), defaults(t))
@@ -251,7 +251,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestStopsByItself: at the timeout, when nobody stops it, the recording is whole.
+// TestStopsByItself: if nobody stops it before the timeout, the recording is complete.
 func TestStopsByItself(t *testing.T) {
 	b := startJVM(t, ownTmp)
 	o := defaults(t)
@@ -339,7 +339,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// childOf gives the one child of a process.
+// childOf returns the one child of a process.
 func childOf(t testing.TB, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
@@ -349,7 +349,7 @@ func childOf(t testing.TB, pid int) int {
 	return child
 }
 
-// agentFile is the library as a user has it.
+// agentFile is the library in the form a user has it.
 func agentFile(t testing.TB) string {
 	t.Helper()
 	dir, err := classes()
@@ -359,7 +359,7 @@ func agentFile(t testing.TB) string {
 	return file
 }
 
-// TestRefused is what makes a JVM one that cannot be profiled. It is left alone.
+// TestRefused has each reason why a JVM cannot be profiled. It is left alone.
 func TestRefused(t *testing.T) {
 	foreign := func(t *testing.T) string {
 		return "-agentpath:" + agentFile(t) + "=start,quiet,event=ctimer,file=/dev/null,jfr,log=/dev/null"
@@ -448,13 +448,13 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// safepoint is a line of HotSpot's log about one: of JDK 12 and later, or of 11.
+// safepoint is a line of HotSpot's log about a safepoint: of JDK 12 and later, or of 11.
 var safepoint = regexp.MustCompile(`Safepoint "(\w+)"|Entering safepoint region: (\w+)`)
 
 // TestSafepoints: attaching stops no thread of the JVM. async-profiler does when it is first told to sample locks, for
 // some 10 us: it looks for the native method behind Unsafe.park through the table of JNI functions
-// (LockTracer::initialize in src/lockTracer.cpp); JDK 11 ends the bias of a lock on the way. From JDK 21 on HotSpot
-// itself does for the first agent that is loaded at run time (VM_SetNotifyJvmtiEventsMode in
+// (LockTracer::initialize in src/lockTracer.cpp). JDK 11 ends the bias of a lock on the way. From JDK 21 on, HotSpot
+// itself stops the threads for the first agent that is loaded at run time (VM_SetNotifyJvmtiEventsMode in
 // src/hotspot/share/prims/jvmtiThreadState.cpp). No later session does.
 func TestSafepoints(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "safepoints")

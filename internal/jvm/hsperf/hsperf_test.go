@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/want.txt")
 
-// recorded gives the files of JDK 11, 17, 21 and 25 with each of HotSpot's collectors, each of the same program.
+// recorded returns the files of JDK 11, 17, 21 and 25 with each of HotSpot's collectors, all of the same program.
 func recorded(t testing.TB) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.gz")
@@ -197,7 +197,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// BenchmarkParse is where the overhead that the collector declares comes from.
+// BenchmarkParse gives the overhead that the collector declares.
 func BenchmarkParse(b *testing.B) {
 	data := recorded(b)["jdk17-g1"]
 	for b.Loop() {

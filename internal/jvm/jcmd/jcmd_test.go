@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/want-*.txt")
 
-// recorded gives the answers of one kind, by file name: of JDK 11, 17, 21 and 25 with each collector, of JVMs under a
+// recorded returns the answers of one kind, by file name: of JDK 11, 17, 21 and 25 with each collector, of JVMs under a
 // quota of half a CPU that were told to have 32, and of deadlocks.
 func recorded(t testing.TB, kind string, atLeast int) map[string]string {
 	t.Helper()
@@ -136,7 +136,7 @@ func TestBadNumbers(t *testing.T) {
 	}
 }
 
-// TestOwnableSynchronizer: a deadlock of ReentrantLocks is printed in other words.
+// TestOwnableSynchronizer: a deadlock of ReentrantLocks is printed with other words.
 func TestOwnableSynchronizer(t *testing.T) {
 	const text = "Full thread dump X:\n\"a\" #1 nid=1 x\n\nFound one Java-level deadlock:\n=====\n\"a\":\n" +
 		"  waiting for ownable synchronizer 0x00000000fef08268, (a " +

@@ -88,7 +88,7 @@ func printed(t *testing.T, event, field string) (count, sum int64) {
 		[]byte(event+" {"))), sum
 }
 
-// TestRecording pins what a real file says, in numbers that jfr summary and the program itself give.
+// TestRecording pins the content of a real file, with numbers that jfr summary and the program itself give.
 func TestRecording(t *testing.T) {
 	p := readFile(t, sampleData(t), Options{})
 	for _, tc := range []struct {
@@ -147,7 +147,7 @@ func TestRecording(t *testing.T) {
 			}
 		}
 	}
-	// Two threads share a monitor, two a lock: with two held in turn, each pair waits most of the time.
+	// Two threads share a monitor, and two share a lock. Each pair takes them in turn and waits most of the time.
 	if wait := time.Duration(p[stacks.Lock].Total().Value); wait < 1500*time.Millisecond ||
 		wait > 4*1500*time.Millisecond {
 		t.Errorf("four threads of 1.5 s waited %v", wait)
@@ -238,7 +238,7 @@ func TestWhatWasTaken(t *testing.T) {
 	}
 }
 
-// TestHostile reads files that are damaged, or made to cost much.
+// TestHostile reads files that are damaged, or made to be expensive.
 func TestHostile(t *testing.T) {
 	good := synthFile{settings: settings, pool: smallPool}
 	header := func(offset int, v uint64) []byte {
@@ -321,7 +321,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestDamagedEventIsLost: an event that is no good costs its samples, and all others are there.
+// TestDamagedEventIsLost: a broken event costs its own samples, and all others are there.
 func TestDamagedEventIsLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lost    int64
@@ -417,8 +417,8 @@ func (e errorReader) ReadAt(p []byte, at int64) (int, error) {
 	return e.ReaderAt.ReadAt(p[:min(len(p), 1000)], at)
 }
 
-// TestStacksPastTheLimitAreLost: samples whose stack the profiler had no memory for are lost, and not a method of that
-// name.
+// TestStacksPastTheLimitAreLost: samples whose stack the profiler had no memory for are lost. They do not become a
+// method of that name.
 func TestStacksPastTheLimitAreLost(t *testing.T) {
 	data := synthFile{settings: settings, events: func(s *synth) {
 		for _, stack := range []uint64{5, 6, 6} {
@@ -490,7 +490,7 @@ func openLarge(t testing.TB, path string) (f *os.File, size int64) {
 	return f, st.Size()
 }
 
-// childVar makes TestPeakMemory the process that reads the file it names and tells its own peak.
+// childVar makes TestPeakMemory the process that reads the file it names and reports its own peak.
 const childVar = "PERFDOCTOR_TEST_READ_JFR"
 
 // maxPeak bounds the resident memory of a process that reads 100 MB, tests and runtime included.

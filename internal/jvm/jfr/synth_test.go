@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 )
 
-// A synth writes files in the format, for what no real profiler would write.
+// A synth writes files in the format, with content that no real profiler would write.
 type synth struct{ b []byte }
 
 func (s *synth) num(vs ...uint64) {
@@ -189,7 +189,7 @@ const (
 	perSecond = 1_000_000
 )
 
-// bytes gives the file: one chunk of 10 s.
+// bytes returns the file: one chunk of 10 s.
 func (f synthFile) bytes() []byte {
 	s := &synth{b: make([]byte, headerSize)}
 	types := f.types

@@ -105,7 +105,7 @@ func TestFlattenAgreesWithSearch(t *testing.T) {
 	}
 }
 
-// sameRange says that the entry of this name is as good an answer as want: they are the same range.
+// sameRange says that the entry with this name is as good an answer as want: they have the same range.
 func sameRange(all []Entry, name string, want Entry) bool {
 	for _, e := range all {
 		if e.Name == name {
@@ -174,7 +174,7 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// The committed objects are those of the committed source.
+// The committed objects come from the committed source.
 func TestAgentIsFresh(t *testing.T) {
 	testenv.Need(t, testenv.Tool("bash"))
 	check := exec.Command("bash", "-c",

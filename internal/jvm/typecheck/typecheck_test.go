@@ -83,7 +83,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestGone: what cannot be read is not said to be elsewhere.
+// TestGone: code that cannot be read is not reported as elsewhere.
 func TestGone(t *testing.T) {
 	c := code(t)
 	c.Memory = memory{base, nil}
@@ -141,7 +141,7 @@ func FuzzParseRegions(f *testing.F) {
 	})
 }
 
-// FuzzPlace looks at each byte of code: nothing of it may be out of bounds, and a place in a search has one near.
+// FuzzPlace looks at each byte of code. No access may be out of bounds, and a place in a search has one near.
 func FuzzPlace(f *testing.F) {
 	seed, err := hex.DecodeString(fast + slow)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// inNamespace runs f on a thread in a network namespace of its own. Both end with f, as the thread is never unlocked.
-// f may skip the test: it ends by runtime.Goexit then, and sends nothing.
+// inNamespace runs f on a thread in a network namespace of its own. Both end with f, because the thread is never
+// unlocked. f may skip the test: then it ends by runtime.Goexit, and sends nothing.
 func inNamespace(t testing.TB, f func() error) {
 	t.Helper()
 	testenv.Need(t, testenv.Root)
@@ -153,7 +153,7 @@ func TestReadOfEmptyNamespace(t *testing.T) {
 	})
 }
 
-// TestReadCreatesNoLegacyTable holds the promise to change nothing: naming a table would create it.
+// TestReadCreatesNoLegacyTable checks the promise to change nothing: naming a table would create it.
 func TestReadCreatesNoLegacyTable(t *testing.T) {
 	inNamespace(t, func() error {
 		if _, err := Read(t.Context()); err != nil {
@@ -295,7 +295,7 @@ func (p *passing) Err() error {
 	return nil
 }
 
-// TestReadingStopsAtTheDeadline: what was read in time is kept, as a bound; before the first rule there is nothing to
+// TestReadingStopsAtTheDeadline: what was read in time is kept, as a bound. Before the first rule there is nothing to
 // keep.
 func TestReadingStopsAtTheDeadline(t *testing.T) {
 	inNamespace(t, func() error {

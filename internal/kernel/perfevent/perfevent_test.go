@@ -38,7 +38,7 @@ func value(t testing.TB, counts []Count, event Event) float64 {
 	return c.Value
 }
 
-// thisThread counts the calling thread only, and locks it until the test ends.
+// thisThread counts only the calling thread, and locks it until the test ends.
 func thisThread(t testing.TB, only ...Group) *Set {
 	t.Helper()
 	runtime.LockOSThread()
@@ -112,7 +112,8 @@ func mustRusage(t testing.TB, who int, usage *unix.Rusage) {
 	}
 }
 
-// spin burns CPU on a thread that is made for it and ends with it, since a locked goroutine takes its thread along.
+// spin burns CPU on a thread that is made for it. The thread ends with it, because a locked goroutine takes its thread
+// along.
 func spin(d time.Duration, done chan<- struct{}) {
 	runtime.LockOSThread()
 	var used unix.Timespec // CPU time, not wall time: a busy machine must not shrink what is compared
@@ -143,8 +144,8 @@ func TestTaskClockOfThreadsBornLater(t *testing.T) {
 	}
 }
 
-// checkTaskClock allows three tries. On a busy machine with two CPUs 24 of 25 were within 1 %, and single ones up to
-// 4 % below rusage; why is not established (rusage of a thread on another CPU is as old as its last tick, and a
+// checkTaskClock allows three tries. On a busy machine with two CPUs 24 of 25 were within 1 %, and single ones up to 4
+// % below rusage. The reason is not established (rusage of a thread on another CPU is as old as its last tick, and a
 // thread's exit runs on after its events are taken off, but neither was shown to add up to this).
 func checkTaskClock(t *testing.T, s *Set, wholeGroups bool) {
 	t.Helper()
@@ -187,7 +188,7 @@ func spinCounted(t *testing.T, s *Set) (got, want float64) {
 	return got, float64(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
 }
 
-// TestRefreshOpensMissedThreads leaves all threads but one out of the listing; they are older than the set.
+// TestRefreshOpensMissedThreads leaves all threads but one out of the listing. They are older than the set.
 func TestRefreshOpensMissedThreads(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	time.Sleep(2 * time.Second / ticksPerSecond) // so that every thread is older by the coarse clock of start times
@@ -489,8 +490,8 @@ func TestParseStart(t *testing.T) {
 	}
 }
 
-// BenchmarkRead is one reading of a process with 500 idle threads and a few running ones, by whole groups and
-// event by event; ns/op is the cost of a sample.
+// BenchmarkRead is one reading of a process with 500 idle threads and a few running ones, by whole groups and event by
+// event. ns/op is the cost of a sample.
 func BenchmarkRead(b *testing.B) {
 	testenv.Need(b, testenv.Root)
 	stop := make(chan struct{})
@@ -531,8 +532,8 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// TestMissingEventTakesNoOther plans groups with an event no kernel has first, amid and alone: the others must be
-// counted, and each count must come out under its own name.
+// TestMissingEventTakesNoOther plans groups with an event that no kernel has first, in the middle and alone. The others
+// must be counted, and each count must come out under its own name.
 func TestMissingEventTakesNoOther(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	missing := kind{event: "missing", typ: unix.PERF_TYPE_SOFTWARE, config: 1 << 20}
@@ -637,7 +638,7 @@ func pass(in, out int) error {
 	}
 }
 
-// cgroup makes a control group of v2, and gives its directory and that of the group in which this process is.
+// cgroup makes a control group of v2, and returns its directory and that of the group in which this process is.
 func cgroup(t *testing.T) (made, own string) {
 	t.Helper()
 	testenv.Need(t, testenv.Root)
@@ -686,7 +687,7 @@ func move(t *testing.T, dir string) {
 	}
 }
 
-// onlineCPUs lists the CPUs; those of a test are numbered without a gap.
+// onlineCPUs lists the CPUs. Those of a test are numbered without a gap.
 func onlineCPUs(t *testing.T) (cpus []int) {
 	t.Helper()
 	for cpu := range runtime.NumCPU() {

@@ -28,7 +28,7 @@ func TestInstructionsOfALoop(t *testing.T) {
 	if c, _ := find(read(t, s), Instructions); c.Status == NotSupported || c.Status == Denied {
 		t.Skipf("instructions: %s: %s", c.Status, c.Reason)
 	}
-	// Twice the turns less once the turns: what surrounds the loop cancels out.
+	// Twice the turns less once the turns: the code around the loop cancels out.
 	const turns = 20_000_000
 	var grown [2]float64
 	for i := range grown {
@@ -53,8 +53,8 @@ func TestInstructionsOfALoop(t *testing.T) {
 	t.Logf("%.5f instructions a turn", each)
 }
 
-// pmuVar says which PMU the tests below know this machine to have: the time of one instruction, such as 2ns, of a guest
-// whose clock counts instructions and whose cycles are nanoseconds, or "partial" where it counts cycles and no
+// pmuVar says which PMU the tests below know this machine to have. It is the time of one instruction, such as 2ns, in a
+// guest whose clock counts instructions and whose cycles are nanoseconds, or "partial" if it counts cycles and no
 // instructions. Command kernels sets it.
 const pmuVar = "PERFDOCTOR_TEST_PMU"
 
@@ -68,7 +68,7 @@ func instructionTime(t *testing.T) time.Duration {
 	return d
 }
 
-// work runs a loop and gives the CPU time that the calling thread had.
+// work runs a loop and returns the CPU time that the calling thread had.
 func work(t *testing.T, turns int) time.Duration {
 	t.Helper()
 	var before, after unix.Timespec
@@ -84,8 +84,8 @@ func work(t *testing.T, turns int) time.Duration {
 	return time.Duration(after.Nano() - before.Nano())
 }
 
-// TestKnownIPC: a cycle is a nanosecond, so instructions per cycle are known to all digits, and the thread's CPU time
-// tells how many instructions there were.
+// TestKnownIPC: a cycle is a nanosecond, so instructions per cycle are known to all digits. The thread's CPU time tells
+// how many instructions there were.
 func TestKnownIPC(t *testing.T) {
 	each := instructionTime(t)
 	s := thisThread(t)
@@ -106,8 +106,8 @@ func TestKnownIPC(t *testing.T) {
 	}
 }
 
-// TestGroupIPC: what runs in a control group is counted while it is there, and cycles and instructions are those of a
-// known machine.
+// TestGroupIPC: what runs in a control group is counted while it is there. Cycles and instructions match a known
+// machine.
 func TestGroupIPC(t *testing.T) {
 	each := instructionTime(t)
 	enter, leave := cgroup(t)
@@ -140,8 +140,8 @@ func TestGroupIPC(t *testing.T) {
 	}
 }
 
-// TestMultiplexed: twelve events share the seven counters of a Cortex-A57, so that three of the six groups are counted
-// at a time, and are scaled to what they would have counted.
+// TestMultiplexed: twelve events share the seven counters of a Cortex-A57. So three of the six groups are counted at a
+// time, and are scaled to what they would have counted.
 func TestMultiplexed(t *testing.T) {
 	each := instructionTime(t)
 	sets := make([]*Set, 6) // of cycles and instructions
@@ -170,7 +170,7 @@ func TestMultiplexed(t *testing.T) {
 	}
 }
 
-// TestMissingEvents: what this PMU does not count is said to be missing, and has no number and no ratio.
+// TestMissingEvents: events that this PMU does not count are reported as missing, and have no number and no ratio.
 func TestMissingEvents(t *testing.T) {
 	instructionTime(t)
 	s := thisThread(t)
@@ -188,7 +188,7 @@ func TestMissingEvents(t *testing.T) {
 	}
 }
 
-// TestPartialPMU: one event that is missing takes none of its group along.
+// TestPartialPMU: one missing event does not take the rest of its group along.
 func TestPartialPMU(t *testing.T) {
 	if os.Getenv(pmuVar) != "partial" {
 		t.Skip("needs a PMU that counts cycles and no instructions: make test-kernels runs this in a guest")

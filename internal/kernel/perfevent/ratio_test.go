@@ -29,8 +29,8 @@ type ratio struct {
 // value is the ratio itself. ratioOf never returns one with a zero denominator.
 func (r ratio) value() float64 { return r.Numerator / r.Denominator }
 
-// ratioOf divides the growth of two events from one read to a later one of the same set; earlier may be nil for
-// everything since the set was opened. ok is false when no group counted both of them in that interval.
+// ratioOf divides the growth of two events from one read to a later one of the same set. earlier may be nil for
+// everything since the set was opened. ok is false if no group counted both of them in that interval.
 func ratioOf(earlier, later []Count, numerator, denominator Event) (_ ratio, ok bool) {
 	for _, top := range later {
 		if top.Event != numerator {

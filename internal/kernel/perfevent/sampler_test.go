@@ -54,7 +54,7 @@ func threadTime(t *testing.T) time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// TestSampler: a thread that keeps a CPU busy is found there, at what it runs, as often as the clock says.
+// TestSampler: a thread that keeps a CPU busy is found there, in the function it runs, as often as the clock says.
 func TestSampler(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	cpu := pin(t)
@@ -81,7 +81,7 @@ func TestSampler(t *testing.T) {
 	if err != nil || lost != 0 {
 		t.Errorf("%v, %d lost", err, lost)
 	}
-	// Of a virtual machine the clock may come late; twice as many cannot be.
+	// In a virtual machine the clock may be late. Twice as many cannot be.
 	if want := int(used / period); samples < want/2 || samples > want*3/2 {
 		t.Errorf("%d samples every %v of %v", samples, period, used)
 	}
@@ -94,7 +94,7 @@ func TestSampler(t *testing.T) {
 	}
 }
 
-// TestSamplerFull: what does not fit into the buffer is counted as lost.
+// TestSamplerFull: samples that do not fit into the buffer are counted as lost.
 func TestSamplerFull(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	s, err := OpenSampler([]int{pin(t)}, 50*time.Microsecond)

@@ -129,7 +129,7 @@ func TestParseStacks(t *testing.T) {
 	}
 }
 
-// FuzzParseStacks: no bytes make it panic or give a stack that is none of them.
+// FuzzParseStacks: no bytes make it panic or return a stack that is not among them.
 func FuzzParseStacks(f *testing.F) {
 	f.Add(stackRecord([3]uint64{3, 2, 1}, 40))
 	f.Add([]byte(os.DevNull))

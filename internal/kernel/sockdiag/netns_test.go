@@ -113,8 +113,8 @@ func timeWaits(t testing.TB, n, listener int, to unix.Sockaddr) {
 	awaitNone(t, StatesOf(FinWait1, Closing, LastAck))
 }
 
-// awaitNone waits until no socket is in one of the passing states: loopback packets go through a softirq that
-// may be put off to ksoftirqd.
+// awaitNone waits until no socket is in one of the passing states. Loopback packets go through a softirq that may be
+// deferred to ksoftirqd.
 func awaitNone(t testing.TB, states States) {
 	t.Helper()
 	c := open(t)

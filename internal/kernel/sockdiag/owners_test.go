@@ -81,7 +81,7 @@ func TestOwnersBudgets(t *testing.T) {
 	}
 }
 
-// TestOwnersDenied runs itself again as nobody, who may not read the descriptors of root's processes.
+// TestOwnersDenied runs itself again as the user nobody, who may not read the descriptors of root's processes.
 func TestOwnersDenied(t *testing.T) {
 	if pid, err := strconv.Atoi(os.Getenv("SOCKDIAG_TEST_PID")); err == nil {
 		got, err := Owners(t.Context(), "/proc", []int{pid}, map[uint64]struct{}{1: {}}, manyFDs)

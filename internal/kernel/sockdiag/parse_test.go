@@ -173,7 +173,7 @@ func TestParseInterrupted(t *testing.T) {
 	}
 }
 
-// Older kernels give less of tcp_info: what is missing must be told from 0.
+// Older kernels return less of tcp_info. Missing values must be told apart from 0.
 func TestParseOldInfo(t *testing.T) {
 	var full unix.TCPInfo
 	b := make([]byte, unsafe.Sizeof(full))

@@ -23,7 +23,7 @@ func open(t testing.TB) *Conn {
 	return c
 }
 
-// population makes prime numbers of sockets in the states a test can hold still, and returns their counts.
+// population makes prime numbers of sockets in the states that a test can hold, and returns their counts.
 func population(t testing.TB) stateCounts {
 	t.Helper()
 	to4 := func(port int) unix.Sockaddr { return &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}} }
@@ -64,7 +64,7 @@ func TestDumpCountsExactly(t *testing.T) {
 	}
 }
 
-// The two ways to read the same table agree on everything both know.
+// The two ways to read the same table agree on everything that both know.
 func TestDumpEqualsProc(t *testing.T) {
 	enterNamespace(t)
 	population(t)
@@ -228,7 +228,7 @@ func TestDumpInfo(t *testing.T) {
 	if ci.DataSegsOut != rounds+1 || si.DataSegsIn != rounds+1 {
 		t.Errorf("data segments %d out, %d in, want %d", ci.DataSegsOut, si.DataSegsIn, rounds+1)
 	}
-	// Nothing moves any more, so getsockopt's answer, decoded by x/sys's struct, is the same but for the clocks.
+	// Nothing changes any more. So getsockopt's answer, decoded by x/sys's struct, is the same except for the clocks.
 	if ci.RTT != want.Rtt || ci.RTTVar != want.Rttvar || ci.MinRTT != want.Min_rtt || ci.RTT == 0 ||
 		ci.SndCwnd != want.Snd_cwnd || ci.SegsIn != want.Segs_in || ci.SegsOut != want.Segs_out ||
 		ci.DeliveryRate != want.Delivery_rate || ci.BusyTime != want.Busy_time ||
@@ -240,7 +240,7 @@ func TestDumpInfo(t *testing.T) {
 	}
 }
 
-// awaitAck waits until the peer has acknowledged everything: it may delay that by 40 ms and more.
+// awaitAck waits until the peer has acknowledged everything, which it may delay by 40 ms and more.
 func awaitAck(t *testing.T, fd int) {
 	t.Helper()
 	for start := time.Now(); time.Since(start) < testTimeout; time.Sleep(time.Millisecond) {
@@ -310,7 +310,7 @@ func TestDumpDeadline(t *testing.T) {
 	wantTimeWaits(t, c, 1009)
 }
 
-// wantTimeWaits shows that a Conn whose last dump did not end gives the whole table.
+// wantTimeWaits: a Conn whose last dump did not end returns the whole table.
 func wantTimeWaits(t *testing.T, c *Conn, want int) {
 	t.Helper()
 	got := stateCounts{}
@@ -320,7 +320,7 @@ func wantTimeWaits(t *testing.T, c *Conn, want int) {
 	}
 }
 
-// The Conn belongs to the namespace it was opened in, whatever thread uses it.
+// The Conn belongs to the namespace in which it was opened, whatever thread uses it.
 func TestConnKeepsNamespace(t *testing.T) {
 	enterNamespace(t)
 	listen(t, &unix.SockaddrInet4{}, 1)
@@ -376,7 +376,7 @@ func TestDumpBadArguments(t *testing.T) {
 	}
 }
 
-// The kernel has no handler for SOCK_DIAG_BY_FAMILY with AF_UNSPEC: why Dump takes the old request for both
+// The kernel has no handler for SOCK_DIAG_BY_FAMILY with AF_UNSPEC. That is why Dump uses the old request for both
 // families, and what a kernel without tcp_diag answers.
 func TestUnsupportedIsTold(t *testing.T) {
 	c := open(t)

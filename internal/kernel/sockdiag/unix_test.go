@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUnixListeners: a listener with two clients that nobody accepts, by a path and by an abstract name.
+// TestUnixListeners: a listener with two clients that are not accepted, by a path and by an abstract name.
 func TestUnixListeners(t *testing.T) {
 	conn, err := OpenUnix(time.Second)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/commands"
 )
 
-// asProgram, when set, makes this test's program perfdoctor: a story needs processes of its own.
+// asProgram, when set, makes this test program perfdoctor: a story needs processes of its own.
 const asProgram = "PERFDOCTOR_COMMANDS_TEST"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// wantUsage asks for exit code 2, one line that holds want, and nothing on the standard output.
+// wantUsage expects exit code 2, one line that holds want, and no standard output.
 func wantUsage(t *testing.T, want string, args ...string) {
 	t.Helper()
 	code, stdout, stderr := run(t, args...)

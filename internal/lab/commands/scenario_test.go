@@ -20,7 +20,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/scenarios"
 )
 
-// TestScenariosAreValid reads every scenario of the binary, strictly, and asks for what the directory promises.
+// TestScenariosAreValid reads every scenario of the binary, strictly, and checks what the directory promises.
 func TestScenariosAreValid(t *testing.T) {
 	var names []string
 	for _, c := range checks.Suite() {
@@ -130,7 +130,7 @@ func TestScenarioAnswers(t *testing.T) {
 	}
 }
 
-// climbed runs the story of the tests, and gives what -o json says of it, and the page.
+// climbed runs the story of the tests, and returns what -o json says of it, and the page.
 func climbed(t *testing.T) (*scenario.Result, string) {
 	t.Helper()
 	testenv.Need(t, testenv.Root)
@@ -140,8 +140,8 @@ func climbed(t *testing.T) (*scenario.Result, string) {
 		t.Fatal(err)
 	}
 	page := filepath.Join(dir, "page.md")
-	// For what hangs. Before each of four phases it waits ten seconds for a machine to become idle; each is run up to
-	// three times, twenty seconds apart, while the hypervisor has the CPUs.
+	// A bound against hangs. Before each of four phases it waits ten seconds for a machine to become idle. Each phase
+	// is run up to three times, twenty seconds apart, while the hypervisor has the CPUs.
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "scenario", "run", "two-queues", "--dir", stories, "--keep", dir,
@@ -171,8 +171,8 @@ func climbed(t *testing.T) (*scenario.Result, string) {
 	return results[0], string(text)
 }
 
-// TestStory climbs a real system with two faults: each is the verdict in its turn, its cure moves what it must, the
-// placebo does not help, and nothing is wrong in the end.
+// TestStory climbs a real system with two faults. Each fault is the verdict in its turn, its fix has the expected
+// effect, the placebo does not help, and nothing is wrong in the end.
 func TestStory(t *testing.T) {
 	r, page := climbed(t)
 	var got []string

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// TestPeerFindings: what a peer prints becomes findings by its own names, and the worst one an answer.
+// TestPeerFindings: a peer's output becomes findings under its own names, and the worst one an answer.
 func TestPeerFindings(t *testing.T) {
 	parsers := map[string]func([]byte) ([]finding, error){
 		peerMelisai: melisaiFindings,
@@ -74,7 +74,7 @@ func meaningsOf(t *testing.T, peer string) *meanings {
 	return m
 }
 
-// TestPeerOutputBroken: an output that is cut off, or another tool's, is no answer of nothing.
+// TestPeerOutputBroken: truncated output, or output of another tool, is not an answer that nothing was found.
 func TestPeerOutputBroken(t *testing.T) {
 	_, ofMelisai := melisaiFindings([]byte(`{}`))
 	_, ofSeverity := melisaiFindings([]byte(`{"summary": {"anomalies": [{"severity": "info", "metric": "m"}]}}`))
@@ -89,7 +89,7 @@ func TestPeerOutputBroken(t *testing.T) {
 	}
 }
 
-// TestMeaningsValidate: a table has words of the vocabulary, or says why a finding is no answer.
+// TestMeaningsValidate: a row of the table has words of the vocabulary, or says why a finding is not an answer.
 func TestMeaningsValidate(t *testing.T) {
 	words, err := readVocabulary(theExam)
 	if err != nil {
@@ -111,7 +111,7 @@ func TestMeaningsValidate(t *testing.T) {
 	}
 }
 
-// TestPeerAnswersFile: a file that is there is gone on with, but not by another version.
+// TestPeerAnswersFile: an existing file is continued, but not by another version.
 func TestPeerAnswersFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "peers", "jmc.json")
 	first, err := openAnswers(file, "jmc 1")
@@ -134,7 +134,7 @@ func TestPeerAnswersFile(t *testing.T) {
 	}
 }
 
-// TestPeerChoose: a peer that is not here is left out, unless it is asked for.
+// TestPeerChoose: a peer that is not installed is left out, unless it is asked for.
 func TestPeerChoose(t *testing.T) {
 	for _, test := range []struct {
 		flags peerFlags
@@ -161,7 +161,7 @@ func TestPeerChoose(t *testing.T) {
 	}
 }
 
-// TestRemoveDeadJVMs: only the data of JVMs that are gone, and nothing that a link leads to.
+// TestRemoveDeadJVMs removes only the data of JVMs that are gone, and nothing that a link leads to.
 func TestRemoveDeadJVMs(t *testing.T) {
 	tmp, outside := t.TempDir(), t.TempDir()
 	for _, name := range []string{"hsperfdata_nobody/22", "hsperfdata_nobody/23", "hsperfdata_root/notes", "other/22"} {

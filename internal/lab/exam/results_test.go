@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testResults are those of an open and of a sealed case.
+// testResults are results of an open and of a sealed case.
 func testResults(t *testing.T, fault string) *Results {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,7 +32,7 @@ func testResults(t *testing.T, fault string) *Results {
 	return r
 }
 
-// TestSealedIsCounted: of a sealed case nothing but counts is kept, neither as committed nor as readable text.
+// TestSealedIsCounted: only counts of a sealed case are kept, both in what is committed and in readable text.
 func TestSealedIsCounted(t *testing.T) {
 	r := testResults(t, "regex-backtracking")
 	data, err := json.Marshal(r.Sealed)
@@ -209,7 +209,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPagePeers: a peer stands below the first contact on the same cases, with what it said of each.
+// TestPagePeers: a peer is listed below the first contact on the same cases, with what it said of each.
 func TestPagePeers(t *testing.T) {
 	first := testResults(t, "cpu-throttled")
 	s, cases := newTestScorer(t), []*Case{testCase(openName), testCase(sealedName)}

@@ -19,7 +19,7 @@ func doctorOf(t *testing.T, script string) string {
 	return path
 }
 
-// TestDiagnose: a report is kept with the exit code, and that there is none is a result, too.
+// TestDiagnose: a report is kept with the exit code. A missing report is a result, too.
 func TestDiagnose(t *testing.T) {
 	for _, c := range []struct {
 		name, script, failed string
@@ -48,7 +48,7 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// TestMissing: what has a result is not run again; what could not be built is, when that is asked for.
+// TestMissing: a case with a result is not run again. A case that could not be built is, on request.
 func TestMissing(t *testing.T) {
 	c, dir := testCase(openName), t.TempDir()
 	phases := testPhases("", "")
@@ -68,7 +68,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestUsedBetween: a process that works is counted as the target, and is among the machine's.
+// TestUsedBetween: a working process counts as the target, and is among the machine's processes.
 func TestUsedBetween(t *testing.T) {
 	before, began := statsNow(), time.Now()
 	for time.Since(began) < 300*time.Millisecond {
@@ -85,7 +85,7 @@ func TestUsedBetween(t *testing.T) {
 	}
 }
 
-// TestProgress: of a sealed case the verdict is not printed.
+// TestProgress: the verdict of a sealed case is not printed.
 func TestProgress(t *testing.T) {
 	r := &runner{scorer: newTestScorer(t)}
 	p := testPhases("regex-backtracking", "")[phaseFault]

@@ -47,8 +47,8 @@ func TestSealedNames(t *testing.T) {
 	}
 }
 
-// TestAnswers: each check has a row, and each row a check. Checks, signatures among them, have a page each, which is
-// generated: the exam knows the pages and no rule.
+// TestAnswers: each check has a row, and each row a check. Checks, signatures among them, have a generated page each:
+// the exam knows the pages and no rule.
 func TestAnswers(t *testing.T) {
 	rows := map[string]bool{}
 	for _, row := range newTestScorer(t).answers.Checks {
@@ -124,7 +124,7 @@ func TestNoReport(t *testing.T) {
 	}
 }
 
-// TestRandom: of 60 words or so one is right, and it names no component.
+// TestRandom: one of 60 words or so is right, and it names no component.
 func TestRandom(t *testing.T) {
 	s := newTestScorer(t)
 	got := random(&testCase(openName).Truth, s.words)
@@ -161,7 +161,7 @@ func TestBusiest(t *testing.T) {
 	}
 }
 
-// report is one with a warning of the check, or with none.
+// report is a report with a warning of the check, or with none.
 func report(check string) json.RawMessage {
 	if check == "" {
 		return json.RawMessage(`{"verdict": {"result": "no bottleneck found", "summary": "fine"}, "findings": []}`)

@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 )
 
-// TestList: what the matrix lists is there, so that a test that is renamed does not go missing.
+// TestList: everything that the matrix lists exists, so that a renamed test does not get lost.
 func TestList(t *testing.T) {
 	if err := checkList(features(), floors()); err != nil {
 		t.Error(err)
@@ -61,7 +61,7 @@ func TestBadLists(t *testing.T) {
 	}
 }
 
-// events is what `go tool test2json` makes of a run.
+// events is the output of `go tool test2json` for a run.
 const events = `{"Action":"start"}
 {"Action":"run","Test":"TestGood"}
 {"Action":"output","Test":"TestGood","Output":"=== RUN   TestGood\n"}
@@ -115,7 +115,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestAfter: what holds when it is run again says that it did not at first; what fails again is as it was found last.
+// TestAfter: a test that passes when run again reports that it failed first. A test that fails again is as it was found
+// last.
 func TestAfter(t *testing.T) {
 	first := cell{failed, "1 is not 2"}
 	for _, c := range []struct{ again, want cell }{

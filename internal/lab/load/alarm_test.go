@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lateness is the median of how much later than asked a wait ends.
+// lateness is the median of how much later than requested a wait ends.
 func lateness(wait func(time.Duration)) time.Duration {
 	var late []time.Duration
 	for range 100 {
@@ -22,8 +22,8 @@ func lateness(wait func(time.Duration)) time.Duration {
 	return late[len(late)/2]
 }
 
-// TestAlarm: a wait ends as exactly as the kernel's own sleep, which is the control for a busy machine. The runtime's
-// timers are 0.5 ms later in the middle.
+// TestAlarm: a wait ends as exactly as the kernel's own sleep, which is the control for a busy machine. The median of
+// the runtime's timers is 0.5 ms later.
 func TestAlarm(t *testing.T) {
 	clock, err := newAlarm(context.Background())
 	if err != nil {

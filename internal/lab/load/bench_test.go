@@ -17,8 +17,8 @@ import (
 
 const benchTime = 2 * time.Second
 
-// BenchmarkAgainstWrk prints the generator's CPU time per request beside wrk's, each in a process of its own against
-// the same server, one after the other: ratios hold on any machine, microseconds on one.
+// BenchmarkAgainstWrk prints the generator's CPU time per request beside wrk's. Each runs in a process of its own
+// against the same server, one after the other: ratios hold on any machine, microseconds on one.
 func BenchmarkAgainstWrk(b *testing.B) {
 	testenv.Need(b, testenv.Root, testenv.Tool("wrk"))
 	for name, perConn := range map[string]int{"keep": 0, "short": 1} {
@@ -55,7 +55,7 @@ func BenchmarkAgainstWrk(b *testing.B) {
 
 var wrkCount = regexp.MustCompile(`(\d+) requests in`)
 
-// runWrk gives wrk's CPU microseconds per request.
+// runWrk returns wrk's CPU microseconds per request.
 func runWrk(b *testing.B, host *lab.Host) float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

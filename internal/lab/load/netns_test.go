@@ -129,8 +129,8 @@ func timeWaits(t *testing.T, h *lab.Host) int {
 	return n
 }
 
-// awaitTimeWaits counts them when there are n, or after some time: the last connection's second side may close after
-// the load has ended.
+// awaitTimeWaits counts them when there are n, or after some time: the second side of the last connection may close
+// after the load has ended.
 func awaitTimeWaits(t *testing.T, h *lab.Host, n int) int {
 	t.Helper()
 	got := timeWaits(t, h)
@@ -140,7 +140,7 @@ func awaitTimeWaits(t *testing.T, h *lab.Host, n int) int {
 	return got
 }
 
-// TestWhoClosesFirst: TIME_WAIT is where the plan says, whatever is spoken.
+// TestWhoClosesFirst: TIME_WAIT is on the side that the plan says, with any protocol.
 func TestWhoClosesFirst(t *testing.T) {
 	const count = 40
 	spoken := map[string]struct {
@@ -197,7 +197,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// TestChild: the same plan in a process of its own, in the host.
+// TestChild runs the same plan in a process of its own, in the host.
 func TestChild(t *testing.T) {
 	client, server := pair(t, ports50)
 	answering, err := server.StartChild(nil, lab.ChildOptions{
@@ -254,7 +254,7 @@ func TestChildRefusesBadPlan(t *testing.T) {
 	}
 }
 
-// TestChildStops: stopped by wish, the result covers the time until then.
+// TestChildStops: if stopped on request, the result covers the time until then.
 func TestChildStops(t *testing.T) {
 	client, server := pair(t, portsAll)
 	serve(t, load.ServerPlan{Listen: serverAddr}, server.Socket)
@@ -282,7 +282,7 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// nginxConf closes each tenth answer's connection, and has a file longer than its buffers.
+// nginxConf closes the connection after each tenth answer, and has a file longer than its buffers.
 const nginxConf = `
 daemon off; master_process off; pid nginx.pid; error_log error.log;
 events {}
@@ -293,7 +293,7 @@ http {
 }
 `
 
-// TestNginx: counts and order of closing against a server of another make.
+// TestNginx checks counts and order of closing against another server.
 func TestNginx(t *testing.T) {
 	testenv.Need(t, testenv.Root, testenv.Tool("nginx"))
 	client, server := pair(t, portsAll)

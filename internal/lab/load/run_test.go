@@ -35,7 +35,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// serve runs a server until the test ends, or until the function it returns is called for what the server did.
+// serve runs a server until the test ends, or until the returned function is called for the server's results.
 func serve(t testing.TB, p load.ServerPlan, d load.Dialer) (addr string, stop func() load.ServerStats) {
 	t.Helper()
 	s, stop := start(t, p, d)
@@ -95,7 +95,7 @@ func checkSums(t testing.TB, r load.Result) {
 	}
 }
 
-// TestExactCounts: no request, connection or byte more or less, in each way to use connections.
+// TestExactCounts: not one request, connection or byte more or less, in each way to use connections.
 func TestExactCounts(t *testing.T) {
 	const count = 120
 	// A server slow enough that each of several workers gets its turn.
@@ -161,7 +161,8 @@ func TestExactCounts(t *testing.T) {
 	}
 }
 
-// awaitConns waits until the server has accepted n connections: a client can be done while they are in the queue.
+// awaitConns waits until the server has accepted n connections, because a client can be done while they are in the
+// queue.
 func awaitConns(t testing.TB, stats func() load.ServerStats, n uint64) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); stats().Conns < n; time.Sleep(time.Millisecond) {
@@ -182,9 +183,9 @@ func requestBytes(p load.Plan) uint64 {
 	}
 }
 
-// TestCoordinatedOmission: a server stops for 300 ms in the middle. Of an open loop's requests 30 % fall due meanwhile,
-// and the wait of the first 1 % of all is 290 ms or more, that of the first 10 % 200 ms. A closed loop asks one thing
-// in that time. With 2 connections most of the waiting is for a free one, with 100 for the answer.
+// TestCoordinatedOmission: a server stops for 300 ms in the middle. Of an open loop's requests 30 % fall due meanwhile.
+// The first 1 % of all wait 290 ms or more, the first 10 % wait 200 ms. A closed loop makes one request in that time.
+// With 2 connections most of the wait is for a free one, with 100 for the answer.
 func TestCoordinatedOmission(t *testing.T) {
 	const ms = time.Millisecond
 	stall := load.ServerPlan{Stall: load.Stall{After: 300 * ms, For: 300 * ms}}
@@ -210,7 +211,7 @@ func TestCoordinatedOmission(t *testing.T) {
 	}
 }
 
-// TestUnfinished: what a stopped server never answers is counted, not lost.
+// TestUnfinished: requests that a stopped server never answers are counted, not lost.
 func TestUnfinished(t *testing.T) {
 	addr, _ := serve(t, load.ServerPlan{Stall: load.Stall{For: time.Minute}}, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
@@ -232,7 +233,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestSteps: the series shows the profile, and live lines come while it runs.
+// TestSteps: the series shows the profile, and live lines appear while it runs.
 func TestSteps(t *testing.T) {
 	addr, _ := serve(t, load.ServerPlan{}, nil)
 	var live bytes.Buffer
@@ -260,7 +261,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestResumption: the server's own count says whether handshakes were short.
+// TestResumption: the server's own count shows whether handshakes were short.
 func TestResumption(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -281,7 +282,7 @@ func TestResumption(t *testing.T) {
 	}
 }
 
-// TestKeys: what a client sees of a server's key.
+// TestKeys checks what a client sees of a server's key.
 func TestKeys(t *testing.T) {
 	for key, bits := range map[load.Key]int{load.RSAKey: 2048, load.RSA4096Key: 4096} {
 		t.Run(string(key), func(t *testing.T) {
@@ -335,7 +336,7 @@ func TestForeignServer(t *testing.T) {
 	}
 }
 
-// TestOthers: connections go to the targets in turn, and to the others where one refuses.
+// TestOthers: connections go to the targets in turn. If one refuses, they go to the others.
 func TestOthers(t *testing.T) {
 	one, stopOne := start(t, load.ServerPlan{}, nil)
 	two, stopTwo := start(t, load.ServerPlan{}, nil)
@@ -405,7 +406,7 @@ func TestWorkersWaitForUpstream(t *testing.T) {
 	}
 }
 
-// TestWholeConnections: several workers with a count of whole connections make no parts of some.
+// TestWholeConnections: several workers with a count of whole connections do not split any.
 func TestWholeConnections(t *testing.T) {
 	addr, stop := serve(t, load.ServerPlan{Protocol: load.TCP}, nil)
 	got := run(t, load.Plan{Target: addr, Protocol: load.TCP, Connections: 4, RequestsPerConn: 3, Count: 30}, nil)
@@ -417,7 +418,7 @@ func TestWholeConnections(t *testing.T) {
 	}
 }
 
-// TestKeptConnections: they stay open until the load's time has passed, also those that the server has closed.
+// TestKeptConnections: they stay open until the load's time is over, even if the server has closed them.
 func TestKeptConnections(t *testing.T) {
 	const length = 300 * time.Millisecond
 	for _, server := range []load.ServerPlan{{Protocol: load.TCP}, {Protocol: load.Connect}, {HoldOpen: true}} {
@@ -434,8 +435,7 @@ func TestKeptConnections(t *testing.T) {
 	}
 }
 
-// TestAccepting: a server that accepts slowly, and one that never does. Connections are made without it, up to the
-// backlog.
+// TestAccepting: a server that accepts slowly, and one that never does. Connections are made anyway, up to the backlog.
 func TestAccepting(t *testing.T) {
 	plan := load.Plan{Protocol: load.Connect, Count: 3, Connections: 3}
 	addr, stop := serve(t, load.ServerPlan{Protocol: load.TCP, NeverAccept: true}, nil)
@@ -458,7 +458,7 @@ func TestAccepting(t *testing.T) {
 	stop()
 }
 
-// TestMappedAddress: an IPv4 address written as IPv6 is IPv4, for the client and its source as for the server.
+// TestMappedAddress: an IPv4 address written as IPv6 is IPv4, for the client and its source as well as for the server.
 func TestMappedAddress(t *testing.T) {
 	addr, _ := serve(t, load.ServerPlan{Listen: "[::ffff:127.0.0.1]:0", Protocol: load.TCP}, nil)
 	if !strings.HasPrefix(addr, "127.0.0.1:") {

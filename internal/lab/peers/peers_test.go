@@ -18,7 +18,7 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// TestMean has an interval of a textbook: ten values, of which t.test of R gives 2.33, from 0.898 to 3.762.
+// TestMean has the interval of a textbook: ten values, for which t.test of R returns 2.33, from 0.898 to 3.762.
 func TestMean(t *testing.T) {
 	e := mean([]float64{1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4}, 0.95) // R's data set sleep, group 2
 	near(t, "mean", e.mid, 2.33)
@@ -46,8 +46,8 @@ func TestSlope(t *testing.T) {
 	}
 }
 
-// TestGrowth: what a program takes for nothing does not hide how the rest grows, and a size that costs no more than
-// noise has no say.
+// TestGrowth: the fixed cost of a program does not hide how the rest grows. A size that costs no more than noise has no
+// influence.
 func TestGrowth(t *testing.T) {
 	g := Growth{Points: []Point{{0, []float64{0.49, 0.51}}, {10, []float64{0.48, 0.5}}}}
 	for size := 100; size <= 10_000; size *= 10 {
@@ -65,7 +65,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// pair is a contest in which perfdoctor takes so many times of what its peer takes.
+// pair is a contest in which perfdoctor takes so many times what its peer takes.
 func pair(ratios ...float64) *Contest {
 	c := &Contest{Name: "some", Field: []*Entrant{{Name: "perfdoctor"}, {Name: "peer"}}}
 	for i, r := range ratios {
@@ -144,7 +144,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestRecordings: what is made is a recording, of the length that was asked for, and its counters do not fall.
+// TestRecordings: the result is a recording of the requested length, and its counters do not fall.
 func TestRecordings(t *testing.T) {
 	dir := t.TempDir()
 	short, long := filepath.Join(dir, "short"), filepath.Join(dir, "long")

@@ -9,7 +9,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 )
 
-// TestCalibration: what cannot be judged counts neither way, and what is better than promised is outside the interval.
+// TestCalibration: a fix that cannot be judged counts neither way, and one that is better than promised is outside the
+// interval.
 func TestCalibration(t *testing.T) {
 	at := func(measured float64, result string) Promised {
 		return Promised{
@@ -65,7 +66,7 @@ func TestCalibration(t *testing.T) {
 	}
 }
 
-// TestNothingLeft: a time that is measured to be nothing is known, and is what was expected of it.
+// TestNothingLeft: a time that is measured as zero is known, and is what was expected of it.
 func TestNothingLeft(t *testing.T) {
 	nothing := 0.0
 	p := Promised{Metric: "request_time", Label: "time of a request", From: 0.04, Result: promiseKept}

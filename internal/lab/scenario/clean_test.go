@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// deadPID is a number that is no process's: that of one which has been waited for.
+// deadPID is a number that no process has: that of one which has been waited for.
 func deadPID(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("true")
@@ -37,7 +37,7 @@ func TestStaleDirs(t *testing.T) {
 	}
 }
 
-// TestKillIn has a process in the directory, one below it, and one in a directory whose name begins alike.
+// TestKillIn has a process in the directory, one below it, and one in a directory whose name begins the same way.
 func TestKillIn(t *testing.T) {
 	temp := t.TempDir()
 	dir := filepath.Join(temp, "run")

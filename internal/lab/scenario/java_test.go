@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// javaBase has a Java program whose cure takes another JVM.
+// javaBase has a Java program whose fix takes another JVM.
 const javaBase = `name: leak
 title: A leak
 vm: {mode: allowed}
@@ -50,7 +50,7 @@ func TestReadJava(t *testing.T) {
 	}
 }
 
-// TestJDKs: a scenario on other JVMs is one of its own for each, with what differs there laid over it.
+// TestJDKs: a scenario on other JVMs is a scenario of its own for each, with the differences laid over it.
 func TestJDKs(t *testing.T) {
 	text := strings.Replace(javaBase, "vm: ", "ci: true\njdks: {11: , 25: {expect: {verdict: none}, cures: "+
 		"null}}\nvm: ", 1)
@@ -146,7 +146,7 @@ func TestJavaMistakes(t *testing.T) {
 	}
 }
 
-// TestLacksJava: a JVM or library of any phase that is not there is named, with the command that provides it.
+// TestLacksJava: a missing JVM or library of any phase is named, with the command that provides it.
 func TestLacksJava(t *testing.T) {
 	s, err := Read(files(javaBase), "leak", checkNames)
 	if err != nil {
@@ -198,7 +198,7 @@ func TestOnJVM(t *testing.T) {
 	}
 }
 
-// TestHostCPUs: the JVM is made to believe in its host's CPUs where no limit, of its cgroup or one above, says less.
+// TestHostCPUs: the JVM is made to believe in its host's CPUs if no limit, of its cgroup or one above, says less.
 func TestHostCPUs(t *testing.T) {
 	groups := []Cgroup{
 		{Name: "node", Quota: 250 * time.Millisecond},

@@ -74,7 +74,7 @@ func wrong(p *Phase) []string {
 	return kinds
 }
 
-// TestTrialDefaults: a cure makes what was expected go, and a placebo leaves it.
+// TestTrialDefaults: a fix removes what was expected, and a placebo leaves it.
 func TestTrialDefaults(t *testing.T) {
 	sick := Expect{Verdict: "short-connection-ceiling", Required: []string{"cpu-saturated"}}
 	for _, tt := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 )
 
-// TestCPUOfTarget: user and system time of the target count, and without throughput there is no CPU time per request.
+// TestCPUOfTarget: user and system time of the target count. Without throughput there is no CPU time per request.
 func TestCPUOfTarget(t *testing.T) {
 	rec, err := recording.Read(fstest.MapFS{
 		"meta.json": {Data: []byte(`{"schema": 1, "perfdoctor": "test", "started": "2026-11-20T10:00:00Z", "duration_seconds": 10,
@@ -44,7 +44,7 @@ func TestCPUOfTarget(t *testing.T) {
 	}
 }
 
-// TestCPUOfProcesses: each process of the scenario has its own CPU time by unit of load, whichever of them is
+// TestCPUOfProcesses: each process of the scenario has its own CPU time per unit of load, whichever of them is
 // diagnosed.
 func TestCPUOfProcesses(t *testing.T) {
 	rec, err := recording.Read(fstest.MapFS{

@@ -70,7 +70,7 @@ func runs() []*Result {
 	}
 }
 
-// climbed is a run of a story with a placebo, a cure out of turn, and a move that was not as foretold.
+// climbed is a run of a story with a placebo, a fix out of turn, and a move that was not predicted.
 func climbed() *Result {
 	phase := func(name, kind, verdict string, measured measures, a ...Assertion) Phase {
 		p := Phase{
@@ -178,8 +178,7 @@ func TestConfusion(t *testing.T) {
 	}
 }
 
-// TestConfusionOfStory: each state counts as a scenario as it is, and each change that was foretold as a cure or
-// placebo.
+// TestConfusionOfStory: each state counts as a scenario without changes, and each predicted change as a fix or placebo.
 func TestConfusionOfStory(t *testing.T) {
 	v := NewVerification("", 1, time.Now())
 	v.Add([]*Result{climbed()})
@@ -214,7 +213,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestMoves has each bound on both of its sides.
+// TestMoves tests each bound on both sides.
 func TestMoves(t *testing.T) {
 	n := func(f float64) *float64 { return &f }
 	sick := &Phase{Measured: measures{Throughput: 100, P99: 2}}

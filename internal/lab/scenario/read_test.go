@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/lab/load"
 )
 
-// checks are those that the scenarios of these tests can name.
+// checks are the checks that the scenarios of these tests can name.
 var checkNames = []string{"cpu-throttled", "fd-limit", "softnet-drops"}
 
 // base is a valid scenario; tests replace one line of it.
@@ -74,8 +74,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadPlans: the plans of package load are read with their own names, and a load without an end ends with the
-// phase.
+// TestReadPlans: the plans of package load are read with their own names. A load without an end ends with the phase.
 func TestReadPlans(t *testing.T) {
 	text := strings.Replace(base, "  server: {host: two, serve: {listen: 10.91.0.2:9000}}\n",
 		`  server: {host: two, answer: {listen: "10.91.0.2:9000", tls: rsa, service_time: 20ms, stall: {every: 5s, for: 1s}}}
@@ -109,11 +108,11 @@ func TestReadPlans(t *testing.T) {
 	}
 }
 
-// TestMistakes is every kind of mistake in a file: each is refused with the line, and the nearest name where there is
-// one.
+// TestMistakes has every kind of mistake in a file. Each is refused with the line, and with the nearest name if there
+// is one.
 func TestMistakes(t *testing.T) {
 	for _, tt := range []struct {
-		name, line, by string // a line of base, and what stands in its place
+		name, line, by string // a line of base and its replacement
 		want           string
 	}{
 		{

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLacks says for each need what is missing, and nothing when all is there.
+// TestLacks says for each need what is missing, and nothing if everything is there.
 func TestLacks(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -55,7 +55,7 @@ func TestLacksInGuest(t *testing.T) {
 	}
 }
 
-// TestSkipped: what cannot run is skipped with the reason, and nothing is built.
+// TestSkipped: a scenario that cannot run is skipped with the reason, and nothing is built.
 func TestSkipped(t *testing.T) {
 	s := Scenario{Name: "x", Needs: Needs{Tools: []string{"no-such-tool"}}}
 	r, err := s.Run(t.Context(), Options{})
@@ -64,8 +64,8 @@ func TestSkipped(t *testing.T) {
 	}
 }
 
-// TestUndisturbed: a phase in which the hypervisor had the CPUs does not count, unless it always has them; a fault that
-// was planted does.
+// TestUndisturbed: a phase in which the hypervisor had the CPUs does not count, unless it always has them. With a
+// planted fault it does.
 func TestUndisturbed(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

@@ -57,7 +57,7 @@ func story(t *testing.T) *Scenario {
 	return s
 }
 
-// TestClimb has the states of each way: what each must say, what was changed to get there, and from which.
+// TestClimb has the states of each way: what each must say, what was changed to get there, and from which state.
 func TestClimb(t *testing.T) {
 	one := uint64(1)
 	for _, tt := range []struct {
@@ -122,7 +122,7 @@ func TestClimb(t *testing.T) {
 	}
 }
 
-// TestStates: a state is the file with the changes of what is cured, and with what the first fault left has diagnosed.
+// TestStates: a state is the file with the changes of what is fixed. It is diagnosed as the first remaining fault says.
 func TestStates(t *testing.T) {
 	list, err := story(t).climb(Climb{Order: []string{"drops", "quota", "reuse", "files"}})
 	if err != nil {
@@ -156,7 +156,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestLeft: what is left is expected where all is fixed, of that state and of a placebo on it, and nowhere else.
+// TestLeft: what is left is expected when all is fixed, in that state and for a placebo on it, and nowhere else.
 func TestLeft(t *testing.T) {
 	left := "left: {verdict: cpu-throttled, forbidden: [fd-limit]}\n"
 	base := strings.Replace(storyBase, "rungs:\n", left+"rungs:\n", 1)
@@ -196,7 +196,7 @@ func TestLeftWithoutVerdict(t *testing.T) {
 	}
 }
 
-// TestLeftOut: a seed always leaves out the same two, and one fault is always left.
+// TestLeftOut: a seed always leaves out the same two, and at least one fault is always left.
 func TestLeftOut(t *testing.T) {
 	s, seen := story(t), map[string]bool{}
 	for seed := range uint64(40) {
@@ -216,7 +216,7 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestPlaceboThatMovesAFault: what it names is expected where it is tried on the next fault of the file, and nowhere
+// TestPlaceboThatMovesAFault: what it names is expected when it is tried on the next fault of the file, and nowhere
 // else.
 func TestPlaceboThatMovesAFault(t *testing.T) {
 	base := strings.Replace(storyBase, "    placebo: true\n",
@@ -230,7 +230,7 @@ func TestPlaceboThatMovesAFault(t *testing.T) {
 		want  string
 	}{
 		{nil, "cpu-throttled"}, // on files
-		{[]string{"reuse", "quota", "files", "drops"}, "cpu-throttled"}, // on quota, of which it is the verdict
+		{[]string{"reuse", "quota", "files", "drops"}, "cpu-throttled"}, // on quota, whose verdict it is
 		{[]string{"quota", "files", "reuse", "drops"}, "softnet-drops"},
 		{[]string{"quota", "files", "drops", "reuse"}, VerdictNone},
 	} {
@@ -257,8 +257,8 @@ func regressing(t *testing.T) *Scenario {
 	return s
 }
 
-// TestRegression: the state with a regression has no verdict. The one after its cure is compared with it, as the
-// version before, and must be said to be better in the way that was planted.
+// TestRegression: the state with a regression has no verdict. The state after its fix is compared with it, as the
+// version before, and must be better in the way that was planted.
 func TestRegression(t *testing.T) {
 	list, err := regressing(t).climb(Climb{})
 	if err != nil {
@@ -321,7 +321,7 @@ func TestClimbMistakes(t *testing.T) {
 	}
 }
 
-// TestStoryMistakes: what is wrong with rungs is refused with the line.
+// TestStoryMistakes: a mistake in rungs is refused with the line.
 func TestStoryMistakes(t *testing.T) {
 	for _, tt := range []struct{ name, from, to, want string }{
 		{
@@ -431,7 +431,7 @@ func TestStoryMistakes(t *testing.T) {
 	}
 }
 
-// TestOverlaysAreIndependent: keys with dots are not taken for paths, and a placebo counts as a cure does.
+// TestOverlaysAreIndependent: keys with dots are not taken for paths, and a placebo counts like a fix.
 func TestOverlaysAreIndependent(t *testing.T) {
 	text := strings.Replace(storyBase, "change: {cgroups: {box: {quota: 80ms}}}",
 		"change: {cgroups: {box: {quota: 80ms}}, hosts: {one: {sysctls: {net.ipv4.tcp_tw_reuse_delay: 1}}}}", 1)

@@ -16,7 +16,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// debian gives a kernel of this machine's architecture, or arm64's, whose guests have a PMU.
+// debian returns a kernel of this machine's architecture, or arm64's, whose guests have a PMU.
 func debian(t *testing.T, release, arch string) Kernel {
 	t.Helper()
 	emulator := map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}[arch]
@@ -61,7 +61,7 @@ func run(t *testing.T, o Options) Result {
 	return r
 }
 
-// A diagnosis is what of the JSON report these tests look at.
+// A diagnosis is the part of the JSON report that these tests look at.
 type diagnosis struct {
 	Host     struct{ Kernel string }
 	Findings []struct {
@@ -81,8 +81,8 @@ func parseDiagnosis(t *testing.T, r Result) diagnosis {
 	return d
 }
 
-// TestDebianKernels boots each kernel once for what perfdoctor can do there and what it says of a process, and the
-// newest once more for the lab's tests. Each is alone: an emulated CPU that shares the host's loses a part of it at a
+// TestDebianKernels boots each kernel once to see what perfdoctor can do there and what it says of a process, and the
+// newest once more for the lab's tests. Each runs alone: an emulated CPU that shares the host's loses a part of it at a
 // time.
 func TestDebianKernels(t *testing.T) {
 	testenv.Need(t, testenv.Tool("qemu-system-x86_64"))
@@ -116,7 +116,7 @@ func checkPreflight(t *testing.T, said []byte) {
 	for _, c := range got.Capabilities {
 		available[c.Name] = c.Status == "available"
 	}
-	// The modules and mounts that are to be there show in what perfdoctor can do with them.
+	// The modules and mounts that should be there show in what perfdoctor can do with them.
 	for _, name := range []string{
 		"root", "psi", "sock-diag", "conntrack", "schedstat", "perf-host", "btf",
 		"cgroup-v2",
@@ -128,7 +128,7 @@ func checkPreflight(t *testing.T, said []byte) {
 }
 
 // testQuota sets a limit two levels above a process that spins. It is found on a kernel's real cgroup v2. The limit is
-// low enough that the process meets it in a guest which the host gives a quarter of a CPU.
+// so low that the process reaches it even in a guest that gets a quarter of a CPU from the host.
 func testQuota(t *testing.T, o Options, release string) {
 	t.Helper()
 	o.Command = "/bin/patient"
@@ -162,8 +162,8 @@ func testQuota(t *testing.T, o Options, release string) {
 	}
 }
 
-// testLab runs tests of package lab where cgroup v2 has the controllers, and the machine's own settings may be changed.
-// It is the one guest that may run on KVM: where that is there and does not work, it shows that the guest boots
+// testLab runs tests of package lab on a guest where cgroup v2 has the controllers, and the machine's own settings may
+// be changed. It is the one guest that may run on KVM. If KVM is there and does not work, it shows that the guest boots
 // without.
 func testLab(t *testing.T, o Options, labTests string) {
 	o.Emulated = false
@@ -171,8 +171,7 @@ func testLab(t *testing.T, o Options, labTests string) {
 		"TestMachineSysctl", "TestQuotaThrottles", "TestAddedProcessSurvivesClose",
 		"TestKilledParentLeavesNoChild",
 	}
-	// Package testenv makes sure of its rights by having true run in a namespace; any program that does nothing will
-	// do.
+	// Package testenv checks its rights by running true in a namespace; any program that does nothing will do.
 	o.Files = map[string]string{"/bin/lab.test": labTests, "/bin/true": o.Binary}
 	o.Command, o.Args = "/bin/lab.test", []string{"-test.v", "-test.run", "^(" + strings.Join(tests, "|") + ")$"}
 	o.Env = []string{testenv.RequireVar + "=root"}
@@ -189,9 +188,9 @@ func testLab(t *testing.T, o Options, labTests string) {
 	}
 }
 
-// TestInstructionsPerCycle is the only test of ipc-low on machines that show no counters: an arm64 guest whose time is
-// a count of instructions has a PMU that is right by construction (what reads it is in the matrix of kernels), and is
-// no slower beside another guest.
+// TestInstructionsPerCycle is the only test of ipc-low on machines without counters. An arm64 guest whose time is a
+// count of instructions has a PMU that is right by construction (what reads it is in the matrix of kernels), and is no
+// slower beside another guest.
 func TestInstructionsPerCycle(t *testing.T) {
 	o := Options{
 		Kernel: debian(t, "6.12", "arm64"), Binary: build(t, "arm64", "../../../cmd/perfdoctor", false),
@@ -297,7 +296,7 @@ func checkNothingLeft(t *testing.T) {
 	}
 }
 
-// TestMachine checks what of the command line depends on options, without running it.
+// TestMachine checks the part of the command line that depends on options, without running it.
 func TestMachine(t *testing.T) {
 	arch := map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 	testenv.Need(t, testenv.Tool(arch[runtime.GOARCH]))

@@ -81,7 +81,7 @@ func pack(t testing.TB, format string, data []byte) []byte {
 	return b.Bytes()
 }
 
-// fakeBzImage lays a packed kernel out as the header of Documentation/arch/x86/boot.rst says.
+// fakeBzImage lays out a packed kernel like the header in Documentation/arch/x86/boot.rst.
 func fakeBzImage(t testing.TB, format string, kernel []byte) []byte {
 	t.Helper()
 	packed := pack(t, format, kernel)

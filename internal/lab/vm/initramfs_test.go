@@ -104,7 +104,7 @@ func TestInitramfs(t *testing.T) {
 	checkWithCpio(t, archive.Bytes(), len(want))
 }
 
-// checkWithCpio asks the format's own program, where there is one.
+// checkWithCpio asks the format's own program, if it is installed.
 func checkWithCpio(t *testing.T, archive []byte, want int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "cpio", "--list", "--quiet")

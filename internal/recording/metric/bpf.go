@@ -30,7 +30,7 @@ var (
 		"Connections by the time they took to connect: at most so many seconds, and more than the next smaller bound.",
 		flow("at_most")...)
 	PortSearches = counter("tcp_port_searches_total", q.Connections, tpState+", tcp_wstamp_ns",
-		"Connects of which it is known how long the kernel searched for a local port.", flow()...)
+		"Connects for which the duration of the kernel's search for a local port is known.", flow()...)
 	PortSearchSeconds = counter("tcp_port_search_seconds_total", q.Seconds, tpState+", tcp_wstamp_ns",
 		"Time of these from SYN_SENT until the first SYN was sent, or until no port was found.", flow()...)
 	PortSearchLongest = gauge("tcp_port_search_longest_seconds", q.Seconds, tpState+", tcp_wstamp_ns",
@@ -132,8 +132,8 @@ var ExchangesCounted = counter("tcp_exchanges_counted_seconds_total", q.Seconds,
 var (
 	ExchangesAtTimer = counter("tcp_exchanges_at_timer_total", q.Events,
 		"tp_btf/hrtimer_expire_entry, tcp_sock tcp_wstamp_ns",
-		"Exchanges of the target's as a server, of those in tcp_exchange_durations_total that were seen, whose answer was "+
-			"sent within 1 to 2 ms of the end of a timed wait of one of its threads.", "endpoint")
+		"Exchanges seen for tcp_exchange_durations_total, with the target as the server, whose answer was sent within "+
+			"1 to 2 ms of the end of a timed wait of one of its threads.", "endpoint")
 	AfterTimer = counter("timed_waits_ended_seconds_total", q.Seconds, "tp_btf/hrtimer_expire_entry",
 		"Time within 1 to 2 ms of the end of timed waits of the target's threads.")
 )
@@ -147,7 +147,7 @@ var (
 		"Answers to them by the type of the question (A, AAAA, other) and the code of the answer, both as dig names "+
 			"them: NOERROR, NXDOMAIN (there is no such name), SERVFAIL.", "endpoint", "type", "code")
 	DNSSeconds = counter("dns_query_seconds_total", q.Seconds, "tp_btf/net_dev_queue, netif_receive_skb",
-		"For how long they were without an answer, a sum over questions: the open ones until now, none for more than "+
+		"Time that the questions went without an answer, summed up: open ones until now, none for more than "+
 			"30 s.", "endpoint")
 )
 
@@ -155,8 +155,8 @@ var (
 // nested interrupt does not count for the outer one.
 var (
 	SoftirqsTimed = counter("softirqs_timed_total", q.Events, "tp_btf/softirq_entry, softirq_exit",
-		"Softirqs per CPU and vector whose time was taken: all, or where a CPU had more than 2,000 a second those of "+
-			"a twentieth of each second. softirqs_total has all.", "cpu", "vector")
+		"Softirqs per CPU and vector that were timed: all, or if a CPU had more than 2,000 a second, those in a "+
+			"twentieth of each second. softirqs_total has all.", "cpu", "vector")
 	SoftirqSeconds = counter("softirq_seconds_total", q.Seconds, "tp_btf/softirq_entry, softirq_exit",
 		"Time in softirqs per CPU and vector (HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, "+
 			"RCU), without hardware interrupts in between. Those that were not timed (softirqs_timed_total) count as "+
@@ -202,14 +202,14 @@ var (
 	ThreadThrottledTime = overWindow("thread_throttled_seconds", q.Seconds,
 		"tp_btf/sched_switch, cfs_rq throttle_count, throttled_clock_pelt_time",
 		"Time in the window of waits that began while the quota of the thread's cgroup, or of one above it, was used "+
-			"up, and of other waits the part in which it was.", "pid", "tid", "comm")
+			"up. Of other waits, only the part in which it was used up counts.", "pid", "tid", "comm")
 	ThreadSleepTime = overWindow("thread_sleep_seconds", q.Seconds, "tp_btf/sched_switch, sched_wakeup",
 		"Time in the window that a thread waited for something else than a CPU, until it was woken or the "+
 			"window ended.", "pid", "tid", "comm")
 	ThreadWaitTime = overWindow("thread_wait_seconds", q.Seconds, "tp_btf/sched_switch, task_pt_regs",
-		"Time in the window that a thread waited in a system call (none: in a page fault) for one thing: answer (of "+
-			"the destination, which was sent something last), message (of a destination that was not), connect, room "+
-			"(the peer takes no more), request (of a client of its own port), client (to accept), socket (any other), "+
+		"Time in the window that a thread waited in a system call (none: in a page fault) for one thing: answer (from "+
+			"a destination, after sending to it), message (from a destination, without that), connect, room (the peer "+
+			"takes no more), request (from a client of its own port), client (to accept), socket (any other), "+
 			"mutex (a futex whose value says that it is a lock), futex, pipe, file, other. on is the destination's or "+
 			"own address, or the futex's. Sampled as the off-CPU profile is.", waitLabels...)
 	ThreadWaits = overWindow("thread_waits", q.Events, "tp_btf/sched_switch, task_pt_regs",

@@ -15,20 +15,21 @@ var (
 		"pid", "state")
 	DatabaseLockTime = overWindow("database_lock_wait_seconds", q.Seconds,
 		"process_vm_readv(2), struct LOCK and PROCLOCK, sampled",
-		"Time that the session pid waited for a lock which another session keeps from it. holder_pid is the one at the "+
-			"end of the chain, which waits for no lock itself, and state what that one did; both are empty where it is none "+
-			"of the target's processes (a prepared transaction), or changed meanwhile. lock is row, table, page, object, "+
-			"advisory, transaction or another kind; statement and holder_statement are their statements without literals, of "+
-			"an idle holder its last one. The series beyond the first 200 are summed up by lock and state.",
+		"Time that the session pid waited for a lock which another session keeps from it. holder_pid is the session "+
+			"at the end of the chain, which waits for no lock itself, and state is what it did; both are empty if it "+
+			"is not one of the target's processes (a prepared transaction), or changed meanwhile. lock is row, table, "+
+			"page, object, advisory, transaction or another kind; statement and holder_statement are their statements "+
+			"without literals, for an idle holder its last one. The series beyond the first 200 are summed up by lock "+
+			"and state.",
 		"pid", "holder_pid", "lock", "state", "statement", "holder_statement")
 	DatabaseFrontTime = overWindow("database_lock_front_seconds", q.Seconds,
 		"process_vm_readv(2), struct LOCK and PROCLOCK, sampled",
-		"The time of database_lock_wait_seconds by the statement of the session that was the first in line: which waits "+
-			"for the holder directly, and so wants what that one has. The statements beyond the first 200 are left out.",
+		"The time of database_lock_wait_seconds by the statement of the session that was first in line: it waits for "+
+			"the holder directly, so it wants what the holder has. The statements beyond the first 200 are left out.",
 		"lock", "statement")
 	DatabaseTransactionAge = overWindow("database_transaction_age_seconds", q.Seconds,
 		"process_vm_readv(2), st_xact_start_timestamp of struct PgBackendStatus",
-		"How long the transaction had been open, when last looked at, of a session that others waited for.", "pid")
+		"How long the transaction of a session that others waited for had been open when last looked at.", "pid")
 	DatabaseSessionClient = info("database_session_client_info", "NETLINK_SOCK_DIAG, /proc/PID/fd",
 		"Connection by which a session that waited for a lock serves its client: the client's end of it, and the "+
 			"server's. A session without one serves none over TCP.", "pid", "source", "destination")
@@ -53,20 +54,20 @@ var (
 		"pid", "type", "statement")
 	DatabaseStatementAge = overWindow("database_statement_age_seconds", q.Seconds,
 		"process_vm_readv(2), st_activity_start_timestamp of struct PgBackendStatus, sampled",
-		"How long the statements in which sessions of a server (pid) were had been running when they were looked at, "+
-			"mean: half of what they take, where all take as long.", "pid")
+		"Mean time for which the current statements of a server's sessions (pid) had been running when they were "+
+			"looked at: half of what they take, if all take equally long.", "pid")
 	DatabaseScanTime = overWindow("database_scan_seconds", q.Seconds,
 		"process_vm_readv(2), struct PortalData, PlanState and HeapScanDescData, sampled",
 		"Time in the window that sessions of a server (pid) were in a statement which was reading a table from end to "+
-			"end. table is its name without its schema, statement the statement without literals. Of several such tables "+
-			"in one statement it is the largest. The series beyond the first 200 are left out.",
+			"end. table is its name without its schema, statement the statement without literals. If a statement "+
+			"reads several such tables, table is the largest. The series beyond the first 200 are left out.",
 		"pid", "table", "statement")
 	DatabaseScanPages = overWindow("database_scan_pages", q.Pages, "rs_nblocks of struct HeapScanDescData",
 		"Pages (of 8 KiB, unless the server was built otherwise) that such a scan has to read: those of the table.",
 		"pid", "table", "statement")
 	DatabaseScanKept = overWindow("database_scan_kept_ratio", q.Ratio,
 		"plan_rows of struct Plan, reltuples of struct FormData_pg_class",
-		"What part of the table's rows passes the filter of such a scan, as the planner expects it: 1 without a filter. "+
-			"Of a parallel scan it is the part that one process gives. It is missing where the table was never analysed.",
+		"Share of the table's rows that the planner expects to pass the filter of such a scan: 1 without a filter. "+
+			"For a parallel scan it is the share of one process. It is missing if the table was never analysed.",
 		"pid", "table", "statement")
 )

@@ -31,13 +31,13 @@ var (
 		"Cause of the collection that ran, or had run last, at each sample.", "pid", "cause")
 	JVMGCsByCause = counter("jvm_gcs_by_cause_total", q.Events,
 		hsperf+"sun.gc.cause, sun.gc.lastCause, sun.gc.collector.N.invocations",
-		"Collections since perfdoctor looks, by the cause that HotSpot gives, looked at every 5 ms; cause is unknown "+
-			"for those that came closer.",
+		"Collections since perfdoctor began to look, by the cause that HotSpot gives, read every 5 ms; cause is "+
+			"unknown for those that came closer together.",
 		"pid", "kind", "cause")
 
 	JVMOperations = overWindow("jvm_recent_operations", q.Events, "jcmd VM.info, VM Operations",
-		"Operations of the VM thread in the window, of the last 10 to 20 of which HotSpot keeps a log: collections by "+
-			"their exact cause (since JDK 21; before, the operation tells).",
+		"Operations of the VM thread in the window, among the last 10 to 20 in HotSpot's log: collections by their "+
+			"exact cause (since JDK 21; before, the operation tells).",
 		"pid", "operation", "cause")
 
 	JVMSafepoints = counter("jvm_safepoints_total", q.Events, hsperf+"sun.rt.safepoints",
@@ -76,8 +76,8 @@ var (
 	JVMMetaspace    = gauge("jvm_metaspace_bytes", q.Bytes, hsperf+"sun.gc.metaspace",
 		"Metaspace: used, capacity; updated at collections.", "pid", "kind")
 
-	JVMCPUs = gauge("jvm_cpus", q.CPUs, "jcmd VM.info", "CPUs that the JVM reckons with; its pools are sized "+
-		"by it. from is ActiveProcessorCount (set by hand) or detected.", "pid", "from")
+	JVMCPUs = gauge("jvm_cpus", q.CPUs, "jcmd VM.info", "CPUs that the JVM counts on; it sizes its pools "+
+		"by them. from is ActiveProcessorCount (set by hand) or detected.", "pid", "from")
 	JVMLimit = gauge("jvm_container_cpus", q.CPUs, "jcmd VM.info cpu_quota, cpu_period",
 		"CPU limit as the JVM reads it.", "pid")
 	JVMMemoryLimit = gauge("jvm_container_memory_bytes", q.Bytes, "jcmd VM.info memory_limit_in_bytes",

@@ -34,7 +34,7 @@ func parseFiles(t *testing.T) []*ast.File {
 	return files
 }
 
-// declared gives the variables made by one of the makers, and listed the names in the body of a function.
+// declared returns the variables made by one of the makers, and listed the names in the body of a function.
 func declared(files []*ast.File, makers ...string) (names []string) {
 	for _, f := range files {
 		ast.Inspect(f, func(n ast.Node) bool {

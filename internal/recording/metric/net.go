@@ -63,8 +63,8 @@ var (
 			"connections closed per second, by this side, to this destination.", "source", "destination")
 	DestinationOwner = gauge("tcp_destination_owner_sockets", q.Sockets, "BPF iter/task_file, /proc/PID/fd",
 		"Live client-side sockets (not TIME_WAIT) to a destination per process that holds them: the most seen at "+
-			"once. All of them where BPF programs may run; else of the up to 32 per local address that are looked at, "+
-			"a chance sample that tells shares and not numbers.", "destination", "pid", "comm")
+			"once. All of them if BPF programs may run; else a random sample of up to 32 per local address, which "+
+			"gives shares and not numbers.", "destination", "pid", "comm")
 	DestinationRTT = gauge("tcp_destination_rtt_seconds", q.Seconds, "tcp_info tcpi_rtt",
 		"Median smoothed round-trip time of the established connections to a destination.", "destination")
 	DestinationMin = gauge("tcp_destination_min_rtt_seconds", q.Seconds, "tcp_info tcpi_min_rtt",
@@ -106,22 +106,22 @@ var (
 		"Most connections that may wait there: with more connect() fails (EAGAIN) or blocks.",
 		"listener", "pid", "comm")
 	UnixOldest = gauge("unix_listener_oldest_seconds", q.Seconds, "NETLINK_SOCK_DIAG UNIX_DIAG_ICONS",
-		"For how long the connection was seen to wait there that waits longest: 0.1 s at least, or none was seen "+
+		"Time for which the longest waiting connection was seen to wait there: 0.1 s at least, or none was seen "+
 			"twice.", "listener", "pid", "comm")
 	ListenerPeers = gauge("tcp_listener_peer_sockets", q.Sockets, "NETLINK_SOCK_DIAG",
 		"Established server-side sockets per listener and peer address; the largest peers.", "listener", "peer")
 	ListenerBytes = gauge("tcp_listener_peer_bytes", q.Bytes, "tcp_info", "Bytes carried so far by those sockets.",
 		"listener", "peer")
 	ListenerHeld = gauge("tcp_listener_held_back_sockets", q.Sockets, "tcp_info tcpi_notsent_bytes, tcpi_unacked",
-		"The same of a listener's connections.", "listener")
+		"Established connections of a listener that are held back as in tcp_destination_held_back_sockets.", "listener")
 	ListenerOwes = gauge("tcp_listener_unanswered_sockets", q.Sockets,
 		"tcp_info tcpi_last_data_sent, tcpi_last_data_recv",
 		"Established connections of a listener that have received something since they last sent: requests that have no "+
 			"answer yet.", "listener")
 	ListenerSegments = gauge("tcp_listener_data_segments", q.Segments,
 		"tcp_info tcpi_data_segs_in, tcpi_data_segs_out",
-		"Of each of a listener's established connections the lesser of the segments with data that it has received and "+
-			"sent so far: requests with an answer, at most.", "listener")
+		"The lesser of the data segments received and sent so far, connection by connection, for a listener's "+
+			"established connections: requests with an answer, at most.", "listener")
 	ProcessSockets = gauge("tcp_process_sockets", q.Sockets, "NETLINK_SOCK_DIAG, /proc/PID/fd",
 		"TCP sockets per owning process and state, of processes whose fds could be read.", "pid", "comm", "state")
 )

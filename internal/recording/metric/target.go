@@ -16,17 +16,17 @@ var (
 		"CPU time of a process's children that have ended and that it has waited for, and of theirs, per mode (user, "+
 			"system): also of those that began and ended between two readings. No series while it is 0; member as of "+
 			"process_cpu_seconds_total.", "pid", "comm", "mode", "member")
-	ProcessInfo = info("process_info", "/proc/PID/{stat,cgroup,status}", "A process of the host that is not the "+
-		"target's: pid of its parent; of those that used most CPU time or have most memory also control group, container "+
-		"and user.", "pid", "comm", "parent", "cgroup", "container", "user")
+	ProcessInfo = info("process_info", "/proc/PID/{stat,cgroup,status}", "A process of the host outside the "+
+		"target, with the pid of its parent; those with the most CPU time or memory also have control group, "+
+		"container and user.", "pid", "comm", "parent", "cgroup", "container", "user")
 	HostProcessRSS = gauge("host_process_resident_bytes", q.Bytes, "/proc/PID/stat",
 		"Resident memory of the host's processes that are not the target's.", "pid", "comm")
 	HostProcessIO = counter("host_process_io_bytes_total", q.Bytes, "/proc/PID/io",
 		"Bytes that processes of the host, the target's aside, had read from and written to disks; direction is read or "+
 			"write.", "pid", "comm", "direction")
 	HostProcessDelay = gauge("host_process_run_delay_seconds", q.Seconds, "/proc/PID/task/TID/schedstat",
-		"Time that the threads which a process of the host has now were runnable but not running, since each began. "+
-			"Not of the target's. "+sleepsCounted, "pid", "comm")
+		"Time that the current threads of a process of the host were runnable but not running, since each began. "+
+			"The target's processes are left out. "+sleepsCounted, "pid", "comm")
 	ProcessFaults = counter("process_page_faults_total", q.Faults, "/proc/PID/stat",
 		"Page faults of the target's processes; kind is minor or major.", "pid", "comm", "kind")
 	ProcessRSS = gauge("process_resident_bytes", q.Bytes, "/proc/PID/stat",
@@ -57,8 +57,8 @@ var (
 		"Context switches per thread; kind is voluntary or involuntary.", "pid", "tid", "comm", "kind")
 	ThreadRunDelay = counter("thread_run_delay_seconds_total", q.Seconds, "/proc/PID/task/TID/schedstat",
 		"Time a thread was runnable but not running (CONFIG_SCHED_INFO). "+sleepsCounted, "pid", "tid", "comm")
-	TargetCPUs = gauge("target_allowed_cpus", q.CPUs, "/proc/PID/task/TID/status", "CPUs that are online and on which "+
-		"some thread of the target that ran may run: the CPUs of cpu, which is \"all\" or the number of one.", "cpu")
+	TargetCPUs = gauge("target_allowed_cpus", q.CPUs, "/proc/PID/task/TID/status", "Online CPUs on which some "+
+		"thread of the target that ran may run; cpu is \"all\" or the number of one CPU.", "cpu")
 	ThreadStates = gauge("target_threads", q.Threads, "/proc/PID/task/TID/stat",
 		"Threads of the target by state letter (R, S, D, T, Z, I).", "state")
 	ThreadPools = gauge("target_pool_threads", q.Threads, "/proc/PID/task/TID/comm",
@@ -71,12 +71,13 @@ var (
 		"pid", "comm", "source", "destination")
 	ThreadStateTime = overWindow("thread_state_seconds", q.Seconds, "/proc/PID/task/TID/{stat,syscall}, sampled",
 		"Time in the window that a thread stood in one place. state is running (or ready to), waiting, disk "+
-			"(uninterruptible), stopped or traced; of one that waits, for is what: answer (of a destination), message (of one that "+
-			"was not asked), request (of a client of an own port), client (to accept), connect, room (the peer takes no more), socket (any other), "+
+			"(uninterruptible), stopped or traced; for is what a waiting thread waits for: answer (from a "+
+			"destination), message (from one that was not asked), request (from a client of an own port), client (to "+
+			"accept), connect, room (the peer takes no more), socket (any other), "+
 			"pipe, file, lock (of a file), mutex (held by on), futex, sleep, child, events (of any of several "+
 			"descriptors), signal, memory (a page fault), other. on is the destination, own port, process, file or "+
-			"address. The series beyond the first 500 are summed up by pool, without tid. Of more than "+
-			"1,000 threads some are looked at; those sums have what they stand for, too.",
+			"address. The series beyond the first 500 are summed up by pool, without tid. With more than "+
+			"1,000 threads only some are looked at; those sums also cover the threads that they stand for.",
 		"pid", "tid", "comm", "state", "syscall", "for", "on")
 	ThreadStillTime = overWindow("thread_still_seconds", q.Seconds, "/proc/PID/task/TID/{stat,syscall,schedstat}",
 		"How long a thread stood in one place without running once: from when it was first seen to the end of the "+

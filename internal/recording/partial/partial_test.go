@@ -67,7 +67,7 @@ func TestWholeOrNothing(t *testing.T) {
 	}
 }
 
-// What a killed run left is removed; not what another one writes, another program owns, or only looks like it.
+// What a killed run left is removed. What another run writes, another program owns, or only looks like it, is not.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
@@ -119,7 +119,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A file is replaced where that was asked for, and nothing but a file ever is.
+// A file is replaced only on request, and nothing but a file ever is.
 func TestOver(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -151,7 +151,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// What root makes for someone else is theirs down to the last file; what it did not make is not.
+// What root makes for someone else belongs to them down to the last file. What root did not make does not.
 func TestOwner(t *testing.T) {
 	testenv.Need(t, testenv.Root)
 	dir := t.TempDir()
@@ -174,7 +174,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// A directory that something else put under the name of the new one is not written to.
+// A directory that something else put in the place of the new one is not written to.
 func TestForeignDir(t *testing.T) {
 	for name, put := range map[string]func(path string) error{
 		"full": func(path string) error { return os.WriteFile(filepath.Join(path, "x"), nil, 0o600) },

@@ -19,7 +19,7 @@ func address(t *testing.T, s string) netip.Addr {
 	return a
 }
 
-// TestAddressesStayRelated: what the checks ask of addresses has the same answer of their pseudonyms.
+// TestAddressesStayRelated: the checks' questions about addresses have the same answers for their pseudonyms.
 func TestAddressesStayRelated(t *testing.T) {
 	for _, s := range []string{
 		"127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "224.0.0.1",
@@ -49,7 +49,7 @@ func TestAddressesStayRelated(t *testing.T) {
 	}
 }
 
-// TestNetworksStay: a network's addresses are in one network, and no two of them have one pseudonym.
+// TestNetworksStay: a network's addresses stay in one network, and no two of them have the same pseudonym.
 func TestNetworksStay(t *testing.T) {
 	for _, network := range []string{"10.3.4.0/24", "172.16.0.0/24", "192.168.255.0/24", "8.8.8.0/24"} {
 		seen := map[netip.Addr]bool{}
@@ -106,7 +106,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// names are parts of originals: none may be in what is made of them.
+// names are parts of originals. None of them may be in what is made of them.
 var names = []string{"alice", "acme", "10.9.8", "fd99", "billing", "9f8e7d6c"}
 
 // shape is a text with its pseudonyms replaced by their kinds, for a table.
@@ -236,7 +236,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// FuzzText: no text makes it fail, and what it gives has no address of the text.
+// FuzzText: no text makes it fail, and its result has no address of the text.
 func FuzzText(f *testing.F) {
 	f.Add("open /export/alice/x: 10.9.8.7:443 [fd99::7]:1 a@b.com")
 	f.Add("::0%")
@@ -253,8 +253,8 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// TestPublicPython: files of Python's standard library, and packages that rules know, are anybody's; what lies around
-// them and beside them is not.
+// TestPublicPython: files of Python's standard library, and packages that rules know, are public. What is around and
+// beside them is not.
 func TestPublicPython(t *testing.T) {
 	n := New([]byte("key"))
 	for _, path := range []string{
@@ -276,7 +276,7 @@ func TestPublicPython(t *testing.T) {
 	}
 }
 
-// TestPublicRuby: the same of Ruby's library, and of gems that rules know.
+// TestPublicRuby tests the same for Ruby's library, and for gems that rules know.
 func TestPublicRuby(t *testing.T) {
 	n := New([]byte("key"))
 	for path, ends := range map[string]string{
@@ -295,7 +295,7 @@ func TestPublicRuby(t *testing.T) {
 	}
 }
 
-// TestPackagesOfNode: whose a script is, is told by the directory of installed packages, which stays.
+// TestPackagesOfNode: the directory of installed packages, which stays, tells who owns a script.
 func TestPackagesOfNode(t *testing.T) {
 	n := New([]byte("key"))
 	got := n.Code("JS:lex /srv/acme/node_modules/secret/lib/secret.cjs:12")

@@ -249,7 +249,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// line takes the kind off a frame: the same source line may be interpreted first and compiled later.
+// line removes the kind from a frame, because the same source line may be interpreted first and compiled later.
 func line(f Frame) Frame { return Frame{Name: f.Name, Module: f.Module, Line: f.Line} }
 
 func TestClean(t *testing.T) {
@@ -429,7 +429,7 @@ func FuzzParsePprof(f *testing.F) {
 	})
 }
 
-// roundTrip checks that what was read is valid, survives both forms, and that no query panics on it.
+// roundTrip checks that a profile that was read is valid, survives both forms, and that no query panics on it.
 func roundTrip(t *testing.T, p *Profile) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)

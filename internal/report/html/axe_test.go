@@ -9,7 +9,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/browser"
 )
 
-// TestEverybodyCanRead puts each kind of page to axe-core.
+// TestEverybodyCanRead runs axe-core on each kind of page.
 func TestEverybodyCanRead(t *testing.T) {
 	ctx := started(t)
 	var compared bytes.Buffer

@@ -33,8 +33,8 @@ const (
 	mostBytes  = 1500 << 10
 )
 
-// large makes a profile of n distinct stacks of 20 to 60 calls in 4000 methods, ten seconds and 64 threads, as a large
-// server's: some methods call many others, most few.
+// large makes a profile of n distinct stacks of 20 to 60 calls in 4000 methods, ten seconds and 64 threads, like a
+// large server's: some methods call many others, most few.
 func large(n int) *stacks.Profile {
 	random := rand.New(rand.NewPCG(1, 2))
 	b := stacks.NewBuilder(stacks.CPU)
@@ -78,7 +78,7 @@ func large(n int) *stacks.Profile {
 	return p
 }
 
-// withProfile gives a recording with one profile and no finding.
+// withProfile returns a recording with one profile and no finding.
 func withProfile(tb testing.TB, p *stacks.Profile) Input {
 	tb.Helper()
 	var pprof bytes.Buffer
@@ -103,8 +103,8 @@ type viewer struct {
 	zoom  string // statements that zoom by a click in the middle of the third row
 }
 
-// measure opens a page and gives the time until it can be used, the CPU time of its thread in that, and the time from a
-// click to the picture of the zoomed frame.
+// measure opens a page and returns the time until it can be used, the CPU time of its thread in that, and the time from
+// a click to the picture of the zoomed frame.
 func (v viewer) measure(browser context.Context, tb testing.TB) (ready, cpu, zoom time.Duration) {
 	tb.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
@@ -141,7 +141,7 @@ const clickCanvas = `(c => { const r = c.getBoundingClientRect();
 	c.dispatchEvent(new MouseEvent("mousemove", o)); c.dispatchEvent(new MouseEvent("click", o)); })(document.querySelector("%s"));`
 
 // BenchmarkManyStacks opens a page with 50,000 distinct stacks, and the same profile in async-profiler's own page and
-// pprof's, in turns, and gives the medians. docs/html-report.md has what it gave: `make bench BENCH=ManyStacks
+// pprof's, in turns, and prints the medians. docs/html-report.md has the results: `make bench BENCH=ManyStacks
 // TESTFLAGS='-benchtime 5x'`.
 func BenchmarkManyStacks(bench *testing.B) {
 	ctx := started(bench)
@@ -174,7 +174,7 @@ func BenchmarkManyStacks(bench *testing.B) {
 	}
 }
 
-// middle gives the median, and sorts.
+// middle returns the median, and sorts.
 func middle(list []time.Duration) time.Duration {
 	slices.Sort(list)
 	return list[len(list)/2]
@@ -183,7 +183,7 @@ func middle(list []time.Duration) time.Duration {
 // converter is async-profiler's own program that makes HTML of stacks.
 const converter = "tools.profiler:jfr-converter:4.2"
 
-// asyncProfilers makes async-profiler's page of folded stacks, where Maven and Java are.
+// asyncProfilers makes async-profiler's page of folded stacks, if Maven and Java are installed.
 func asyncProfilers(bench *testing.B, p *stacks.Profile, dir string) []viewer {
 	bench.Helper()
 	if _, err := exec.LookPath("mvn"); err != nil {
@@ -259,11 +259,11 @@ func pprofs(bench *testing.B, p *stacks.Profile, dir string) []viewer {
 	}}
 }
 
-// looks are as many as the page with 50,000 stacks may take to be usable in time: others may have the CPUs meanwhile.
+// looks is how many tries the page with 50,000 stacks has to be usable in time: others may have the CPUs meanwhile.
 const looks = 5
 
 // TestManyStacks: the page with 50,000 stacks has the size of a typical one, and is usable in time in a real browser.
-// Where others use the machine the CPU time of the page's thread counts: it is what a CPU of its own would take.
+// On a shared machine the CPU time of the page's thread counts: it is what a CPU of its own would take.
 func TestManyStacks(t *testing.T) {
 	var page bytes.Buffer
 	must(t, Write(&page, withProfile(t, large(manyStacks))))

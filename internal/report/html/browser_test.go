@@ -39,7 +39,7 @@ type reported struct {
 	timed   bool   // its profiles have times
 }
 
-// recordings are real, of sick and healthy systems; what they are is told in their first line.
+// recordings are real, of sick and healthy systems. Their first line says what they are.
 var recordings = map[string]reported{
 	"java-gc":         {"../../checks/runtime/testdata/gc-overhead/firing-stalls.txtar", "gc-overhead", true},
 	"java-finalizers": {"testdata/java-finalizers.txtar", "finalizers", true},
@@ -106,8 +106,8 @@ type savedPage struct {
 	said []byte
 }
 
-// pageOf gives the page of a recording, written by the program, as a user has it; what it says as JSON comes with it.
-// It is written once for all tests.
+// pageOf returns the page of a recording, written by the program, as a user has it, and its content as JSON. It is
+// written once for all tests.
 func pageOf(t testing.TB, recording string) (path string, said jsonReport) {
 	t.Helper()
 	page, ok := pages[recording]
@@ -138,7 +138,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// started gives Chromium, which is started once for all tests.
+// started returns Chromium, which is started once for all tests.
 func started(t testing.TB) context.Context {
 	t.Helper()
 	testenv.Need(t, testenv.Tool("chromium"))
@@ -217,7 +217,7 @@ func (p *tab) watch(event any) {
 	}
 }
 
-// quiet fails the test for what the page did and must not.
+// quiet fails the test for errors and loads of the page.
 func (p *tab) quiet() {
 	p.Helper()
 	p.mu.Lock()
@@ -239,7 +239,7 @@ func (p *tab) js(program string) {
 	must(p.TB, err)
 }
 
-// ask gives what an expression of the page is.
+// ask returns the value of an expression of the page.
 func ask[T any](p *tab, expression string) T {
 	p.Helper()
 	out, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
@@ -247,7 +247,7 @@ func ask[T any](p *tab, expression string) T {
 	return out
 }
 
-// call gives a command of the DevTools protocol.
+// call returns the result of a command of the DevTools protocol.
 func call[P, R any](p *tab, command cdp.Command[P, R], params P) R {
 	p.Helper()
 	out, err := chromedp.Call(p.ctx, command, params)
@@ -255,7 +255,7 @@ func call[P, R any](p *tab, command cdp.Command[P, R], params P) R {
 	return out
 }
 
-// eval gives what an expression of the page is, as text.
+// eval returns the value of an expression of the page as text.
 func (p *tab) eval(expression string) string {
 	p.Helper()
 	return ask[string](p, `String(`+expression+`)`)
@@ -281,7 +281,7 @@ func (p *tab) click(id string) {
 	p.js(`document.getElementById("` + id + `").click()`)
 }
 
-// picture saves what is seen, where a directory was asked for.
+// picture saves what is visible, if a directory was given.
 func (p *tab) picture(name string) {
 	p.Helper()
 	dir := os.Getenv(screenshots)
@@ -398,7 +398,7 @@ func (p *tab) charts() {
 		x, y := p.place(`#chart-cpu .u-over`, 0.7, 0.5)
 		p.run(chromedp.MouseEvent("mouseMoved", x, y))
 		p.until(`(t => /at \d.*s/.test(t) && /%/.test(t))(document.querySelector("#chart-cpu .keys").textContent)`)
-		// one time axis: all charts tell their values there
+		// one time axis: all charts show their values there
 		if p.eval(`document.querySelector("#chart-psi .keys") !== null`) == "true" {
 			p.until(`/at \d.*s/.test(document.querySelector("#chart-psi .keys").textContent)`)
 		}
@@ -411,7 +411,7 @@ func (p *tab) charts() {
 	}
 }
 
-// place gives a point of an element, in shares of its width and height.
+// place returns a point of an element, in shares of its width and height.
 func (p *tab) place(selector string, right, down float64) (x, y float64) {
 	p.Helper()
 	r := ask[struct{ Left, Top, Width, Height float64 }](p,
@@ -521,7 +521,7 @@ func (p *tab) set(id, value string) {
 		`"))`)
 }
 
-// total is what the flame graph is of, such as "6.44 s in 644 samples".
+// total is what the flame graph covers, such as "6.44 s in 644 samples".
 func (p *tab) total() string {
 	p.Helper()
 	total, _, _ := strings.Cut(p.text("flame-is"), " of ")
@@ -539,7 +539,7 @@ func samplesOf(t testing.TB, total string) int {
 	return n
 }
 
-// selectRange drags over each half of a chart: the flame graphs show those samples, and both halves are the whole.
+// selectRange drags over each half of a chart. The flame graphs show those samples, and both halves are the whole.
 func (p *tab) selectRange(timed bool) {
 	p.Helper()
 	chart := p.eval(`document.querySelector("[data-chart]").dataset.chart`)
@@ -574,7 +574,7 @@ func (p *tab) selectRange(timed bool) {
 	}
 }
 
-// TestRangeOfKernelProfiles: a program that works until 2.7 s, sleeps until 5.7 s and works again: both profiles show a
+// TestRangeOfKernelProfiles: a program works until 2.7 s, sleeps until 5.7 s and works again. Both profiles show a
 // range's own time.
 func TestRangeOfKernelProfiles(t *testing.T) {
 	ctx := started(t)
@@ -667,7 +667,7 @@ func (p *tab) names() {
 	}
 }
 
-// TestHostilePage: names that are markup stay text in all that the program makes of them.
+// TestHostilePage: names that are markup stay text in everything that the program makes of them.
 func TestHostilePage(t *testing.T) {
 	ctx := started(t)
 	path := filepath.Join(t.TempDir(), "hostile.html")

@@ -132,7 +132,7 @@ func openPage(ctx context.Context, t *testing.T, text string) *tab {
 	return open(ctx, t, path)
 }
 
-// TestHostileComparisonInBrowser: names that are markup stay text in all that the program makes of them.
+// TestHostileComparisonInBrowser: names that are markup stay text in everything that the program makes of them.
 func TestHostileComparisonInBrowser(t *testing.T) {
 	ctx := started(t)
 	p := openPage(ctx, t, comparisonPage(t, named(t, hostile)))
@@ -152,7 +152,7 @@ func TestHostileComparisonInBrowser(t *testing.T) {
 	p.quiet()
 }
 
-// TestDiffIsWhole: what is packed has the samples of the tree, and only calls too small to see are left out.
+// TestDiffIsWhole: the packed data has the samples of the tree. Only calls too small to see are left out.
 func TestDiffIsWhole(t *testing.T) {
 	root := &stacks.Node{Before: 100_000, After: 50_000, Calls: []*stacks.Node{
 		{Frame: stacks.Frame{Name: "a"}, Before: 99_999, After: 49_999, Calls: []*stacks.Node{
@@ -198,7 +198,7 @@ func TestComparisonOfHostileNames(t *testing.T) {
 	}
 }
 
-// named gives all that has a name in a comparison this one.
+// named gives this name to everything that has a name in a comparison.
 func named(t *testing.T, name string) report.Comparison {
 	t.Helper()
 	c := comparison(t, "planted")
@@ -216,7 +216,7 @@ func named(t *testing.T, name string) report.Comparison {
 	return c
 }
 
-// TestComparisonWithoutProfiles has no graph and is a page all the same.
+// TestComparisonWithoutProfiles has no graph, but is still a page.
 func TestComparisonWithoutProfiles(t *testing.T) {
 	c := comparison(t, "quota")
 	c.Stacks, c.Methods = nil, nil

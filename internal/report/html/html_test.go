@@ -22,7 +22,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/html/bundle"
 )
 
-// hostile is a name that tries every way out of its place: markup, attribute, script block, template, and a turned
+// hostile is a name that tries every way out of its place: markup, attribute, script block, template, and a reversed
 // direction.
 const hostile = "</script><img src=x onerror=alert(1)>\"'`{{.}}<!--\u202e\x1b[31m"
 
@@ -179,7 +179,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestNothingLoaded: no element or style of the page names anything to be loaded, and its policy would not allow it.
+// TestNothingLoaded: no element or style of the page names anything to load, and its policy would not allow it.
 func TestNothingLoaded(t *testing.T) {
 	page := written(t, input(t, "name"))
 	page = regexp.MustCompile(`(?s)<script[^>]*>.*?</script>`).ReplaceAllString(page, "")
@@ -200,8 +200,8 @@ func TestNothingLoaded(t *testing.T) {
 	}
 }
 
-// TestLinks: every link of a page leads to an element of it, and the finding is linked to chart, row and flame graph,
-// and they to it.
+// TestLinks: every link of a page leads to an element of it. The finding is linked to chart, row and flame graph, and
+// they to it.
 func TestLinks(t *testing.T) {
 	page := written(t, input(t, "group"))
 	root, err := html.Parse(strings.NewReader(page))
@@ -287,8 +287,8 @@ func TestIncident(t *testing.T) {
 	}
 }
 
-// TestPagesHave: what a reader is promised is in the pages of recordings that have it; TestPages looks whether it is
-// drawn.
+// TestPagesHave: the pages of recordings have what a reader is promised, if the recording has it. TestPages checks
+// whether it is drawn.
 func TestPagesHave(t *testing.T) {
 	for name, want := range map[string][]string{
 		"testdata/java-finalizers.txtar": {
@@ -326,8 +326,8 @@ func TestPagesHave(t *testing.T) {
 	}
 }
 
-// TestRowsLeftOut: the page says how many rows it leaves out, of the classes of locks and of the series of a metric
-// alike.
+// TestRowsLeftOut: the page says how many rows it leaves out, both for the classes of locks and for the series of a
+// metric.
 func TestRowsLeftOut(t *testing.T) {
 	const more = 6
 	b := stacks.NewBuilder(stacks.Lock)

@@ -14,8 +14,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/report/page"
 )
 
-// TestLikeHTMLTemplate: what package page writes is what html/template does, which knows each place of a page, with
-// names that try every way out.
+// TestLikeHTMLTemplate: package page writes what html/template does, which knows each place of a page, with names that
+// try every way out.
 func TestLikeHTMLTemplate(t *testing.T) {
 	in := input(t, hostile)
 	asHTMLTemplate(t, pageTemplate, newView(in))

@@ -20,13 +20,13 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// mostClicks is how many a person may need for an answer.
+// mostClicks is how many clicks a person may need for an answer.
 const mostClicks = 3
 
-// A question is what somebody wants to know of a page, and how they find it.
+// A question is what somebody wants to know from a page, and how they find it.
 type question struct {
 	asks   string
-	clicks []string // what is clicked on, one after the other
+	clicks []string // what is clicked on, one after another
 	answer string   // an expression for the text that answers
 	has    string   // what is in it
 	at     string   // the element that is looked at then, which must be in view
@@ -102,8 +102,8 @@ func (p *tab) ask(q question) {
 	p.Logf("%s %d clicks: %.120q", q.asks, len(q.clicks), p.eval(q.answer))
 }
 
-// asyncProfilersPage lets the async-profiler that perfdoctor bundles profile a Java program for two seconds, and gives
-// the flame graph that it writes itself.
+// asyncProfilersPage lets the async-profiler that perfdoctor bundles profile a Java program for two seconds, and
+// returns the flame graph that it writes itself.
 func asyncProfilersPage(t *testing.T) string {
 	t.Helper()
 	testenv.Need(t, testenv.Java, testenv.Tool("javac"))
@@ -124,7 +124,7 @@ func asyncProfilersPage(t *testing.T) string {
 	if out, err := javac.CombinedOutput(); err != nil {
 		t.Fatalf("javac: %v: %s", err, out)
 	}
-	// itimer needs no right; the agent writes its page when the program ends, with its input.
+	// itimer needs no rights; the agent writes its page when the program ends, with its input.
 	java := exec.CommandContext(t.Context(), "java", "-agentpath:"+agent+"=start,event=itimer,interval=5ms,file="+file,
 		"-cp", dir, "Busy", "1", "4")
 	in, err := java.StdinPipe()
@@ -136,8 +136,8 @@ func asyncProfilersPage(t *testing.T) string {
 	return file
 }
 
-// TestPeersFiveQuestions asks async-profiler's own page the same, as far as it has an answer: it has no verdict, no
-// times, and no waits in a profile of the CPU. docs/html-report.md has the table of both.
+// TestPeersFiveQuestions asks async-profiler's own page the same questions, as far as it has an answer: it has no
+// verdict, no times, and no waits in a profile of the CPU. docs/html-report.md has the table of both.
 func TestPeersFiveQuestions(t *testing.T) {
 	ctx := started(t)
 	p := newTab(ctx, t)
@@ -146,7 +146,7 @@ func TestPeersFiveQuestions(t *testing.T) {
 	for asks, answered := range map[string]string{
 		"what is slow?": `/Busy/.test(document.body.innerText)`,
 		"since when?":   `/\d\d:\d\d/.test(document.body.innerText)`,
-		// A thread that goes to sleep spends some CPU time on it: that is a crumb of the profile, no answer.
+		// A thread that goes to sleep spends some CPU time on it. That is a crumb of the profile, not an answer.
 		"what waits?": `levels.flat().filter((f) => /sleep|park|Object.wait/i.test(f.title))` +
 			`.some((f) => f.width > 0.1 * root.width)`,
 	} {
@@ -155,7 +155,7 @@ func TestPeersFiveQuestions(t *testing.T) {
 		}
 		t.Logf("%s no answer", asks)
 	}
-	// A person looks for a wide frame, and clicks on it; then on the one below it, its caller.
+	// A person looks for a wide frame and clicks on it, then on the one below it, its caller.
 	const busy = `levels.flat().filter((f) => /^Busy\.(sort|parse|text)/.test(f.title))` +
 		`.sort((a, b) => b.width - a.width)[0]`
 	for below, has := range []string{"Busy.", "Busy.work"} {
@@ -164,7 +164,7 @@ func TestPeersFiveQuestions(t *testing.T) {
 			const row = levels.findIndex((l) => l.includes(f)) - %d;
 			const x = Math.min((Math.max(f.left - root.left, 0) + f.width / 2) * px, r.width - 2);
 			return [r.left + x, r.bottom - row * 16 - 8]; })(%s)`, below, busy))
-		// Its handler of clicks is made by the way there.
+		// Its click handler is made on the way there.
 		p.run(chromedp.MouseEvent("mouseMoved", at[0], at[1]), chromedp.MouseClickXY(at[0], at[1]))
 		p.until(fmt.Sprintf(`document.querySelector("#status").textContent.includes(%q)`, has)) // drawn a frame later
 		said := p.eval(`document.querySelector("#status").textContent`)
@@ -172,10 +172,10 @@ func TestPeersFiveQuestions(t *testing.T) {
 	}
 }
 
-// mostSheets is what somebody still takes along.
+// mostSheets is how many sheets somebody still takes along.
 const mostSheets = 8
 
-// sheet begins a page in what Chromium prints.
+// sheet begins a page in Chromium's print output.
 var sheet = regexp.MustCompile(`/Type\s*/Page\b`)
 
 // TestPrint: the page is short on paper.

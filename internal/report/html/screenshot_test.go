@@ -107,10 +107,10 @@ func (p *tab) take(s shot) image.Image {
 	return img
 }
 
-// A reference is a quarter as wide and high as the page: letters are blurred, and a picture takes some kilobytes.
+// A reference is a quarter of the page's width and height: letters are blurred, and a picture takes some kilobytes.
 const reduced = 4
 
-// thumbnail gives a picture reduced, in 16 shades of each colour.
+// thumbnail returns a reduced picture in 16 shades of each colour.
 func thumbnail(img image.Image) *image.NRGBA {
 	b := img.Bounds()
 	out := image.NewNRGBA(image.Rect(0, 0, b.Dx()/reduced, b.Dy()/reduced))
@@ -139,8 +139,8 @@ func mean(img image.Image, r image.Rectangle) (c [3]float64) {
 	return [3]float64{c[0] / n, c[1] / n, c[2] / n}
 }
 
-// How two pictures are compared: cell by cell, each against the cells around the same place. Another font breaks lines
-// elsewhere and moves what is below; it does not make a coloured area grey, a card white, or a chart empty. TestLook
+// How two pictures are compared: cell by cell, each with the cells around the same place. Another font breaks lines
+// elsewhere and moves what is below. It does not make a coloured area grey, a card white, or a chart empty. TestLook
 // shows both.
 const (
 	cell      = 8    // pixels of a thumbnail: 32 of the page, two lines of text
@@ -150,7 +150,7 @@ const (
 	mostCells = 0.08 // that have no like around their place
 )
 
-// unlike gives the share of the cells of a that have no like in b, or of b in a where that is more.
+// unlike returns the share of the cells of a without a similar cell in b, or of b in a if that is more.
 func unlike(a, b image.Image) float64 {
 	return max(without(a, b), without(b, a))
 }
@@ -208,8 +208,8 @@ func readPNG(t testing.TB, path string) image.Image {
 	return img
 }
 
-// TestScreenshots compares the look of pages of real recordings with pictures that a person has looked at. After a
-// change that is meant: `PERFDOCTOR_SCREENSHOTS=DIR go test -run TestScreenshots -update`, and look at those in DIR.
+// TestScreenshots compares pages of real recordings with pictures that a person has looked at. After an intended
+// change: `PERFDOCTOR_SCREENSHOTS=DIR go test -run TestScreenshots -update`, and look at those in DIR.
 func TestScreenshots(t *testing.T) {
 	ctx := started(t)
 	tabs := map[string]*tab{}
@@ -266,7 +266,7 @@ func (p *tab) wide() {
 	}
 }
 
-// TestLook: other fonts are no other look; another theme, a missing style, chart or flame graph are.
+// TestLook: other fonts do not change the look. Another theme, or a missing style, chart or flame graph does.
 func TestLook(t *testing.T) {
 	ctx := started(t)
 	top := shot{name: "look", width: 1280, height: 900}
@@ -313,7 +313,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// styled opens a page with further styles, by the debugger, which the page's policy does not bind.
+// styled opens a page with further styles, through the debugger, which the page's policy does not bind.
 func styled(ctx context.Context, t *testing.T, recording, style string) *tab {
 	t.Helper()
 	path, _ := pageOf(t, recordings[recording].path)

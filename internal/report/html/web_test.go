@@ -9,7 +9,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// TestProgram runs the tests of the page's program (web/test). Its modules are where `make bundle` brings them.
+// TestProgram runs the tests of the page's program (web/test). Its modules are where `make bundle` puts them.
 func TestProgram(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestWrite reads back what was written: hostile names stay names, and the counts are those of the cases.
+// TestWrite reads back what was written. Hostile names stay names, and the counts match the cases.
 func TestWrite(t *testing.T) {
 	evil := "</testcase><testcase name='x'>]]>&\"'\x1b[2J\xff"
 	cases := []Case{

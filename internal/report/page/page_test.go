@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// shape has what the templates of reports and of the exporter use of the language.
+// shape has the parts of the template language that the templates of reports and of the exporter use.
 const shape = `{{define "row"}}<tr id="row-{{.ID}}"><td>{{.Name}}</td></tr>{{end}}<title>{{.Title}}</title>
 {{$first := index .Rows 0}}{{- with .Note}}<p title="{{.}}">{{.}}{{else}}none{{end}}
 {{if eq .Title "x"}}x{{else if or .Note .Count}}{{.Count}} of {{len .Rows}}{{else}}nothing{{end}}

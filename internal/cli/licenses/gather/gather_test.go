@@ -13,7 +13,7 @@ import (
 
 var licence = regexp.MustCompile(`(?i)licen[cs]e|permission is hereby granted|redistribution and use`)
 
-// TestEveryModuleOfTheProgram builds the program and looks for a licence of each module that the build has put into it.
+// TestEveryModuleOfTheProgram builds the program and expects a licence for each module that the build put into it.
 func TestEveryModuleOfTheProgram(t *testing.T) {
 	archive, err := gather(t.Context())
 	if err != nil {
@@ -41,7 +41,7 @@ func TestEveryModuleOfTheProgram(t *testing.T) {
 	}
 }
 
-// linked gives the modules in the program as path@version, from its build information.
+// linked returns the modules in the program as path@version, from its build information.
 func linked(t *testing.T) []string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "perfdoctor")

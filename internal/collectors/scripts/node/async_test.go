@@ -13,7 +13,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/node"
 )
 
-// waits has three requests, of which one has a lock and two wait for it, and a thousand functions that have ended.
+// waits has three requests and a thousand functions that have ended. One request has a lock, and two wait for it.
 const waits = `
 class Lock {
   constructor() { this.queue = []; this.held = false; }
@@ -43,7 +43,7 @@ async function main() {
 main();
 `
 
-// TestAsync: the functions that stand at an await, each with those that await it.
+// TestAsync finds the functions that stand at an await, each with the functions that await it.
 func TestAsync(t *testing.T) {
 	for _, program := range nodes(t) {
 		pid, _ := start(t, program, waits)

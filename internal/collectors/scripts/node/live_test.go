@@ -14,8 +14,8 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/kernel/perfevent"
 )
 
-// script runs a method of a class, in turns with a regular expression, from a function that has its name from where it
-// is kept. Some lines hold characters beyond Latin-1.
+// script alternates between a method of a class and a regular expression, in a function that is named by the place
+// where it is kept. Some lines have characters beyond Latin-1.
 const script = `// Ω: two bytes for each character
 class Shop {
   cart(n) {
@@ -39,8 +39,8 @@ console.log('ready');
 setTimeout(outer, 10);
 `
 
-// nodes are those of this machine: that in the PATH, and those in the directories of NODES, a list as PATH is, by which
-// a developer tries other releases.
+// nodes are the Node.js programs of this machine: the one in the PATH, and those in the directories of NODES, a list
+// like PATH, with which a developer tries other releases.
 func nodes(t *testing.T) []string {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.Tool("node"))
@@ -66,7 +66,7 @@ func start(t *testing.T, program, text string) (pid int, file string) {
 	return child.PID, file
 }
 
-// TestStack takes stacks of every Node of this machine: names, files and lines are those of the script.
+// TestStack takes stacks of every Node of this machine. Names, files and lines are the script's.
 func TestStack(t *testing.T) {
 	for _, program := range nodes(t) {
 		t.Run(program, func(t *testing.T) { testStack(t, program) })
@@ -114,12 +114,12 @@ func testStack(t *testing.T, program string) {
 	if n := innermost[node.RegExp] + innermost[turn] + innermost[node.Call{Function: "test"}]; n < all/10 {
 		t.Errorf("%d samples, of them %d of the regular expression: %v", all, n, innermost)
 	}
-	if outer < all*9/10 { // the first may be of the program's start, and between two turns there is Node's own
+	if outer < all*9/10 { // the first may be of the program's start, and between two turns is Node's own code
 		t.Errorf("%d of %d stacks have the outer functions: %v", outer, all, other)
 	}
 }
 
-// hasOuter tells whether a stack ends as all of the script's do: with what is called, and what Node calls.
+// hasOuter tells whether a stack ends as all of the script's do: with the function called, and what Node calls.
 func hasOuter(calls []node.Call, file string) bool {
 	for i, c := range calls {
 		if c.Function == "outer" {

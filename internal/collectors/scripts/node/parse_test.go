@@ -11,7 +11,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/kernel/perfevent"
 )
 
-// numbers are those that V8 11.3 exports (Node 20), of what is read.
+// numbers are the ones that V8 11.3 (Node 20) exports, as far as they are read.
 var numbers = values{
 	"v8dbg_off_fp_function": -16, "v8dbg_off_fp_context": -8, "v8dbg_frametype_IrregexpFrame": 32,
 	"v8dbg_type_JSFunction__JS_FUNCTION_TYPE":                                   2066,
@@ -109,8 +109,8 @@ func (h fakeHeap) process(t testing.TB) *Process {
 	}
 }
 
-// aHeap has one function, "ab" of the file "f", whose source is four characters in two lines, and whose name comes
-// after one variable. Objects are at multiples of 0x100, their maps from 0x1000 on.
+// aHeap has one function, "ab" of the file "f". Its source is four characters in two lines, and its name comes after
+// one variable. Objects are at multiples of 0x100, their maps from 0x1000 on.
 func aHeap() fakeHeap {
 	h := fakeHeap{0x10000, make([]byte, 0x2000)}
 	const tag = 1
@@ -133,7 +133,7 @@ func aHeap() fakeHeap {
 	return h
 }
 
-// stackOf has three frames: of an expression, of a function, and of something else that called it.
+// stackOf has three frames: of an expression, of a function, and of other code that called it.
 func stackOf(function uint64) perfevent.StackSample {
 	const from = 0x7000
 	b := make([]byte, 0x100)
@@ -155,7 +155,7 @@ func TestStackOfFakeHeap(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	s := stackOf(0x10101)
-	s.FP = 77 // in use for something else: the word that leads to the frames is looked for
+	s.FP = 77 // in use for something else: the word that leads to the frames is searched for
 	binary.LittleEndian.PutUint64(s.Stack[0x18:], 0x7040)
 	if diff := cmp.Diff(want, p.Stack(s)); diff != "" {
 		t.Errorf("another frame pointer: -want +got:\n%s", diff)
@@ -168,7 +168,7 @@ func TestStackOfFakeHeap(t *testing.T) {
 	}
 }
 
-// FuzzStack: whatever is on a stack and in the heap, there is an end, and no more calls than frames.
+// FuzzStack: whatever is on a stack and in the heap, reading ends, with no more calls than frames.
 func FuzzStack(f *testing.F) {
 	h, s := aHeap(), stackOf(0x10101)
 	f.Add(h.bytes, s.Stack, s.FP)

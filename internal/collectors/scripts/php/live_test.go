@@ -33,7 +33,7 @@ while (true) {
 }
 `
 
-// start runs the script, and gives its process.
+// start runs the script and returns its process.
 func start(t *testing.T, what string) (pid int, file string) {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.Tool("php"))
@@ -49,7 +49,7 @@ func start(t *testing.T, what string) (pid int, file string) {
 	return cmd.Process.Pid, file
 }
 
-// TestStack: a function that computes, with its class and line, and one of PHP's own that sleeps, with its callers.
+// TestStack has a function that computes, with its class and line, and a PHP function that sleeps, with its callers.
 func TestStack(t *testing.T) {
 	for what, want := range map[string][]string{
 		"total": {"Shop::total:6", "{main}:15"},
@@ -85,7 +85,7 @@ func TestStack(t *testing.T) {
 	}
 }
 
-// TestNone: a process without PHP is told from one that cannot be read.
+// TestNone: a process without PHP is told apart from one that cannot be read.
 func TestNone(t *testing.T) {
 	if _, err := php.Open("/proc/self", os.Getpid()); !errors.Is(err, php.ErrNone) {
 		t.Errorf("this process: %v, want %v", err, php.ErrNone)

@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/collectors/scripts/python"
 )
 
-// tasks has three requests of which one has a lock, a task that has not begun, and ten that have ended.
+// tasks has three requests, a task that has not begun, and ten that have ended. One request has a lock.
 const tasks = `import asyncio, os, sys, threading
 
 async def query():
@@ -45,7 +45,7 @@ threading.Thread(target=end, daemon=True).start()
 asyncio.run(main())
 `
 
-// TestCoroutines: those that stand at an await, each with those that it awaits.
+// TestCoroutines finds the coroutines at an await, each with those that it awaits.
 func TestCoroutines(t *testing.T) {
 	for _, interpreter := range interpreters(t) {
 		t.Run(filepath.Base(interpreter), func(t *testing.T) { testCoroutines(t, interpreter) })
@@ -93,7 +93,7 @@ func testCoroutines(t *testing.T, interpreter string) {
 		return strings.Contains(s, "acquire locks.py") && strings.HasSuffix(s, "< handle 7")
 	}
 	for i, s := range got {
-		if waiting(s) { // its class is another one by version, or not known
+		if waiting(s) { // its class is another one by version, or unknown
 			got[i] = waits
 		}
 	}
@@ -102,7 +102,7 @@ func testCoroutines(t *testing.T, interpreter string) {
 	}
 }
 
-// hostile fills memory with the address of the type, which a search takes for a coroutine each time.
+// hostile fills memory with the address of the type. The search takes each for a coroutine.
 const hostile = `import struct, sys, types
 
 trap = struct.pack("<Q", id(types.CoroutineType)) * 1_000_000
@@ -110,7 +110,7 @@ print("ready", flush=True)
 sys.stdin.read()
 `
 
-// TestHostileCoroutines: a search of memory that is made to look like coroutines ends, and says that it is not whole.
+// TestHostileCoroutines: a search of memory that looks like coroutines everywhere ends, and says that it is incomplete.
 func TestHostileCoroutines(t *testing.T) {
 	for _, interpreter := range interpreters(t) {
 		pid, _ := startScript(t, interpreter, hostile)
@@ -124,7 +124,7 @@ func TestHostileCoroutines(t *testing.T) {
 	}
 }
 
-// switched has three greenlets that another one was switched to, one that has ended, and one that has not begun.
+// switched has three greenlets that were switched away from, one that has ended, and one that has not begun.
 const switched = `import greenlet, sys
 
 def inner():
@@ -144,7 +144,7 @@ print("ready", flush=True)
 sys.stdin.read()
 `
 
-// TestGreenlets: those that were switched away from, and not that which runs.
+// TestGreenlets finds the greenlets that were switched away from, and not the one that runs.
 func TestGreenlets(t *testing.T) {
 	tried := 0
 	for _, interpreter := range interpreters(t) {

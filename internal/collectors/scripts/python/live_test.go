@@ -43,7 +43,7 @@ sys.stdin.read()
 
 var named = regexp.MustCompile(`^python3\.[0-9]+$`)
 
-// interpreters are those of this machine: python3, and others beside it by name (python3.8), as pyenv and Debian have
+// interpreters are those of this machine: python3, and others beside it by name (python3.8), as pyenv and Debian name
 // them.
 func interpreters(t *testing.T) []string {
 	t.Helper()
@@ -69,7 +69,7 @@ func interpreters(t *testing.T) []string {
 	return out
 }
 
-// pyenv lists where that keeps interpreters, which are not in the PATH.
+// pyenv lists the directories in which pyenv keeps interpreters that are not in the PATH.
 func pyenv() []string {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -93,14 +93,14 @@ func startScript(t *testing.T, interpreter, script string) (pid int, file string
 	return child.PID, file
 }
 
-// TestStacks reads the threads of every interpreter of this machine: names, files and lines are those of the script.
+// TestStacks reads the threads of every interpreter of this machine. Names, files and lines are the script's.
 func TestStacks(t *testing.T) {
 	for _, interpreter := range interpreters(t) {
 		t.Run(filepath.Base(interpreter), func(t *testing.T) { testStacks(t, interpreter) })
 	}
 }
 
-// open opens a process; nil where its interpreter is too old.
+// open opens a process; nil if its interpreter is too old.
 func open(t *testing.T, interpreter string, pid int) *python.Process {
 	t.Helper()
 	p, err := python.Open("/proc/"+strconv.Itoa(pid), pid)
@@ -169,7 +169,8 @@ func testStacks(t *testing.T, interpreter string) {
 	}
 }
 
-// TestForked: a process that was forked past the interpreter, as uWSGI does, has its own thread and no other.
+// TestForked: a process that was forked without the interpreter's knowledge, as uWSGI does, has its own thread and no
+// other.
 func TestForked(t *testing.T) {
 	const script = `
 import ctypes, os, signal, sys
@@ -243,7 +244,7 @@ func alive(pid, tid int) bool {
 	return err == nil
 }
 
-// TestNone: another program is no interpreter.
+// TestNone: another program is not an interpreter.
 func TestNone(t *testing.T) {
 	pid := os.Getpid()
 	if _, err := python.Open("/proc/"+strconv.Itoa(pid), pid); !errors.Is(err, python.ErrNone) {

@@ -129,7 +129,7 @@ func TestDescription(t *testing.T) {
 	}
 }
 
-// movedIn314 gives where 3.14 has a word of 3.13's description (pycore_debug_offsets.h of both): threads_main comes
+// movedIn314 returns where 3.14 has a word of 3.13's description (pycore_debug_offsets.h of both): threads_main comes
 // after the threads of the interpreter, two generations at its end, two words more in the frame, one in the code, and
 // four of sets before dictionaries.
 func movedIn314(word int) int {
@@ -163,7 +163,7 @@ func movedIn315(word int) int {
 	}
 }
 
-// FuzzDescription: what an interpreter says of itself is its owner's.
+// FuzzDescription: the owner of an interpreter decides what it says of itself.
 func FuzzDescription(f *testing.F) {
 	f.Add(make([]byte, described))
 	f.Fuzz(func(t *testing.T, text []byte) {

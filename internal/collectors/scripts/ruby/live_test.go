@@ -64,7 +64,7 @@ when "thread"
 end
 `
 
-// start runs the script, and gives its process.
+// start runs the script and returns its process.
 func start(t *testing.T, what string) (pid int, file string) {
 	t.Helper()
 	testenv.Need(t, testenv.Root, testenv.Tool("ruby"))
@@ -80,7 +80,7 @@ func start(t *testing.T, what string) (pid int, file string) {
 	return cmd.Process.Pid, file
 }
 
-// TestStack: methods that compute, and those of Ruby's own that they call, with their lines.
+// TestStack has methods that compute, and Ruby methods that they call, with their lines.
 func TestStack(t *testing.T) {
 	for what, want := range map[string][]string{
 		"total":  {`^(Shop#)?total:6 (Integer#)?times:0 (Shop#)?total:5 <main>:38 (Kernel#)?loop:0 <main>:38$`},
@@ -141,7 +141,7 @@ func text(t *testing.T, calls []ruby.Call, file string) string {
 	return strings.Join(words, " ")
 }
 
-// TestNone: a process without Ruby is told from one that cannot be read.
+// TestNone: a process without Ruby is told apart from one that cannot be read.
 func TestNone(t *testing.T) {
 	if _, err := ruby.Open("/proc/self", os.Getpid()); !errors.Is(err, ruby.ErrNone) {
 		t.Errorf("this process: %v, want %v", err, ruby.ErrNone)

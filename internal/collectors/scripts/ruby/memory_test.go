@@ -2,7 +2,7 @@ package ruby
 
 import "testing"
 
-// FuzzMemory reads a process whose memory is whatever its owner wants: addresses that lead in rings, and strings of any
+// FuzzMemory reads a process whose owner decides what its memory holds: addresses that form cycles, and strings of any
 // size. It ends, within its bounds.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte{8, 0, 0, 0, 0, 0, 0, 0}, 1)

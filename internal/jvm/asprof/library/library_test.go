@@ -14,7 +14,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/dev/testenv"
 )
 
-// TestFetched is what the build embeds: the pinned files. Where Maven is, `make bundle` has fetched them.
+// TestFetched checks what the build embeds: the pinned files. If there is Maven, `make bundle` has fetched them.
 func TestFetched(t *testing.T) {
 	for _, f := range Files() {
 		content, err := f.Read(os.DirFS("."))

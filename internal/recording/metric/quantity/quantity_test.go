@@ -157,7 +157,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestOneThing says units as a person would.
+// TestOneThing writes units as a person would.
 func TestOneThing(t *testing.T) {
 	for _, c := range []struct {
 		n    float64
