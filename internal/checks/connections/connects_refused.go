@@ -112,7 +112,6 @@ func refusedFinding(
 		Placebos: []string{"longer time-outs or more retries: the answer comes at once, and is no"},
 		Disproof: "ss -ltn on " + evidence.HostOf(f.Destination) + " shows a listener on that port for the whole window",
 	}
-	evidence.Gone(p, &out, check.FailedConnect)
 	if requests := evidence.RequestsAtMost(p); requests.Number() > 0 {
 		each := rate.Per(requests.Per(p.Window())).Named("connects that fail for each request of its own, at least")
 		out.Evidence = append(out.Evidence, each)

@@ -272,7 +272,7 @@ func TestIncident(t *testing.T) {
 	})
 	for want, r := range map[string]*recording.Recording{
 		"all of the 10 s that a flight recorder kept because of finds: ":     rec,
-		"of 10 s that a flight recorder kept, the part with finds: ":         rec.AtIncident(),
+		"from 10 s that a flight recorder kept, the part with finds: ":         rec.AtIncident(),
 		"which began at 10:00:01 UTC . It said then: ":                       rec,
 		"2026-11-20 10:00:01 UTC":                                            rec.AtIncident(),
 		". Meanwhile began: another: </script>":                              rec,
