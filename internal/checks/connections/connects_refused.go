@@ -110,7 +110,7 @@ func refusedFinding(
 			Effect:  "connects that fail fall to 0",
 		}},
 		Placebos: []string{"longer time-outs or more retries: the answer comes at once, and is no"},
-		Disproof: "ss -ltn on " + evidence.HostOf(f.Destination) + " shows a listener on that port for the whole window",
+		Disproof: "ss -ltn on " + evidence.HostOf(f.Destination) + " shows a listener on that port all the time",
 	}
 	if requests := evidence.RequestsAtMost(p); requests.Number() > 0 {
 		each := rate.Per(requests.Per(p.Window())).Named("connects that fail for each request of its own, at least")

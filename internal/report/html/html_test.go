@@ -271,12 +271,12 @@ func TestIncident(t *testing.T) {
 		Others: []string{"another: " + hostile},
 	})
 	for want, r := range map[string]*recording.Recording{
-		"all of the 10 s that a flight recorder kept because of finds: ":     rec,
-		"from 10 s that a flight recorder kept, the part with finds: ":         rec.AtIncident(),
-		"which began at 10:00:01 UTC . It said then: ":                       rec,
-		"2026-11-20 10:00:01 UTC":                                            rec.AtIncident(),
-		". Meanwhile began: another: </script>":                              rec,
-		" --whole is about all of it . It said then: </script><img src=x on": rec.AtIncident(),
+		"all of the 10 s that a flight recorder kept because of finds: ":  rec,
+		"from 10 s that a flight recorder kept, the part with finds: ":    rec.AtIncident(),
+		"which began at 10:00:01 UTC . It said then: ":                    rec,
+		"2026-11-20 10:00:01 UTC":                                         rec.AtIncident(),
+		". Meanwhile began: another: </script>":                           rec,
+		" --whole shows all of it . It said then: </script><img src=x on": rec.AtIncident(),
 	} {
 		in := input(t, "harmless.name")
 		in.Recording, in.Report = r, report.Build(r, check.Run(r, in.Checks, check.Options{}))
