@@ -26,7 +26,8 @@ back to the interpreter, ten to fifty times slower, without any error.
 
 Measured: used / size of each code heap after the window, whether the compilers
 are enabled, and how often a heap was full since the JVM's start. A full heap is
-a warning; a level of 90 % alone is information.
+a warning; a level of 90 % alone is information. Compilers that are off while no
+heap was ever full are switched off by -Xint.
 
 Fix: -XX:ReservedCodeCacheSize. Risk: reserves address space; memory only as it
 is used. Won't help: more compiler threads.
@@ -69,6 +70,15 @@ func runCodeCacheFull(p *check.Pass, pid string) bool {
 		Disproof: "jcmd " + check.Quote(pid) + " Compiler.codecache shows full_count=0 and compilation enabled.",
 	}
 	switch {
+	case off && full == 0: // by the command line: nothing else stops them before a heap is full
+		f.Severity = check.Critical
+		f.Summary = "The JIT compilers are switched off: all code is interpreted, ten to fifty times slower."
+		f.Remedies = []check.Remedy{{
+			Action: "Remove -Xint and -Djava.compiler from the command line, JAVA_TOOL_OPTIONS and JDK_JAVA_OPTIONS.",
+			Risk:   "none",
+			Effect: "code that runs often is compiled",
+		}}
+		f.Placebos = []string{"A larger code cache: nothing is put into it."}
 	case off:
 		f.Severity = check.Critical
 		f.Summary = fmt.Sprintf("The code cache is %s full and the JIT compilers are off: new code is interpreted.",

@@ -221,8 +221,7 @@ type holder struct {
 	name string
 }
 
-// ends names the processes that hold the other side of pipes, by the pipe: those other than the target's, or its others
-// where there are none.
+// ends names a process that holds each pipe besides the one that waits there: the one with the lowest pid.
 func (s *source) ends(ctx context.Context, pipes map[string]int) map[string]holder {
 	out := map[string]holder{}
 	if len(pipes) == 0 {
