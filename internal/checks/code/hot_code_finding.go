@@ -119,7 +119,10 @@ func hotInside(h *hotcode.Hot) string {
 func hotParts(h *hotcode.Hot) []quantity.Value {
 	whole := hotSeconds(h.Inclusive)
 	further := "without further functions of the program"
-	if h.Owner != hotcode.Application {
+	switch {
+	case h.Inlines:
+		further = "with functions that V8 compiled into it"
+	case h.Owner != hotcode.Application:
 		further = "without further functions of libraries"
 	}
 	out := []quantity.Value{

@@ -21,7 +21,10 @@ type Hot struct {
 	Inclusive stacks.Weight
 	// Own is the part of Inclusive without other functions of the application that it calls, but with libraries and
 	// kernel.
-	Own     stacks.Weight
+	Own stacks.Weight
+	// Inlines is set for a function of JavaScript: V8 compiles functions into their callers (src/compiler/js-inlining.cc),
+	// and then the frames do not show them.
+	Inlines bool
 	Traffic stacks.Weight // the part of Inclusive that goes into answers, sockets, waits and wake-ups
 	// Covered is the time in any function of the application, or in any that stands in for them.
 	Covered stacks.Weight
@@ -296,6 +299,7 @@ func (r *ranking) describe(g int) *Hot {
 		}
 		f := r.Frames[s.Stack[inner]]
 		h.Name, h.Module, h.Owner = ReadableName(f), f.Module, r.ownerOf(f)
+		h.Inlines = strings.HasPrefix(f.Name, "JS:")
 		h.Places = append(h.Places, HotPlace{s, inner})
 		h.Inclusive.Add(s)
 		below := stacks.Sample{Stack: s.Stack[:inner]}
