@@ -40,7 +40,7 @@ func hotFinding(p *check.Pass, t *hotTarget, h *hotcode.Hot, share quantity.Valu
 			"second stays the same when " + hotcode.Function(h.Name) + " is made cheaper.",
 		Marks: evidence.MarksOf(t.cpu.Event, hotHits(h)),
 	}
-	if inside := hotInside(h); inside != "" {
+	if inside := hotInside(p, t, h); inside != "" {
 		f.Summary += "; most of that is in " + inside
 	}
 	if harm.text != "" {
@@ -108,11 +108,15 @@ func hotNumber(v quantity.Value) string { return evidence.WithoutUnit(v) }
 func hotPlace(h *hotcode.Hot) string { return hotcode.At(h.Name, h.Line) }
 
 // hotInside names what libraries do for the function. It returns "" if they do little.
-func hotInside(h *hotcode.Hot) string {
+func hotInside(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 	if h.Inner != "" {
 		return hotcode.Function(h.Inner)
 	}
-	return strings.Join(h.Callees, " and ")
+	inside := h.Callees
+	if len(inside) == 0 {
+		inside = h.Builtins(p.Recording, t.cpu.Total())
+	}
+	return strings.Join(inside, " and ")
 }
 
 // hotParts are the function's own part, and the part of the call that takes most of its time.
