@@ -52,11 +52,9 @@ func (s *signature) hotCodeEdges() (out check.Causes) {
 			Why: "it is what the hottest function does",
 		})
 	}
-	if slices.ContainsFunc(s.rows(), func(row *signature) bool { return row.Runs == "python" }) {
-		out = append(out, check.Edge{
-			Cause: s.Name, Effect: "gil-contention", If: evidence.OwnsCPU, Family: KnownCode,
-			Why: "it runs with the interpreter's lock in hand, which the other threads wait for",
-		})
-	}
+	out = append(out, check.Edge{
+		Cause: s.Name, Effect: "gil-contention", If: evidence.OwnsCPU, Family: KnownCode,
+		Why: "it runs with the interpreter's lock in hand, which the other threads wait for",
+	})
 	return out
 }
