@@ -51,7 +51,8 @@ func (s *Symbolizer) functionAt(pid uint32, at uint64) (begin uint64, ok bool) {
 	if b == nil {
 		return 0, false
 	}
-	_, into, ok := s.functionIn(pid, m, b, at)
+	var into uint64
+	s.ask(pid, m, b, func() { into, ok = b.into(at - m.From + m.Offset) })
 	return at - into, ok
 }
 

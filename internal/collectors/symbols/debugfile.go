@@ -5,6 +5,8 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
+	"os"
+	"slices"
 
 	"github.com/perfdoctor/perfdoctor/internal/host/door"
 )
@@ -63,26 +65,29 @@ func (s *Symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
 	if err != nil {
 		return
 	}
-	defer f.Close()
-	if _, err := identify(f); err != nil {
+	if !s.readDebugFile(f, b) {
+		_ = f.Close() // nothing was written
 		return
+	}
+	s.held = append(s.held, f)
+}
+
+// readDebugFile adds the functions of an open debug file, and reports whether that reads names from it later.
+func (s *Symbolizer) readDebugFile(f *os.File, b *objectFile) bool {
+	if _, err := identify(f); err != nil {
+		return false
 	}
 	e, err := door.ELF(f)
 	if err != nil || buildID(e) != b.buildID {
-		return
+		return false
 	}
-	known := map[uint64]bool{}
-	for _, fn := range b.functions {
-		known[fn.at] = true // the dynamic symbols have the name that programs call
+	t, err := door.SymbolsOf(e, elf.SHT_SYMTAB)
+	if t == nil || err != nil {
+		return false
 	}
-	err = door.EachSymbol(e, elf.SHT_SYMTAB, s.left, func(sym door.Symbol) {
-		wanted := sym.Kind == elf.STT_FUNC && sym.Value != 0 && sym.Name != "" && !known[sym.Value]
-		if wanted && s.left.Take() {
-			b.functions = append(b.functions, symbol{at: sym.Value, end: sym.Value + max(sym.Size, 1), name: sym.Name})
-		}
-	})
-	if err != nil {
-		return
-	}
-	sortSymbols(b.functions)
+	known := slices.Clone(b.functions) // the dynamic symbols have the name that programs call
+	return b.add(t, s.left, func(at uint64) bool {
+		_, exact := search(known, at)
+		return !exact
+	}) == nil
 }

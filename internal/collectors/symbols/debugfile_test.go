@@ -44,6 +44,7 @@ func TestDebugFile(t *testing.T) {
 	}
 	const pid = 7
 	s := New(filepath.Join(dir, "proc"), nil)
+	defer s.Close()
 	place := filepath.Join(dir, "proc/7/root", debugDirectory, stripped.buildID[:2])
 	check(t, os.MkdirAll(place, 0o755))
 	status := fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", os.Geteuid())
@@ -66,7 +67,7 @@ func object(t *testing.T, file string) *objectFile {
 	t.Helper()
 	f, err := os.Open(file)
 	check(t, err)
-	defer f.Close()
+	t.Cleanup(func() { _ = f.Close() })
 	b, err := readBinary(f, door.NewTableBudget())
 	check(t, err)
 	return b
@@ -74,7 +75,7 @@ func object(t *testing.T, file string) *objectFile {
 
 func seventy(b *objectFile) (uint64, bool) {
 	for _, s := range b.functions {
-		if s.name == "seventy" {
+		if b.nameOf(s) == "seventy" {
 			return s.at, true
 		}
 	}

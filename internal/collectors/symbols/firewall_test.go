@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -90,6 +91,28 @@ func TestELFFault(t *testing.T) {
 	clear(s.files)
 	if s.binaryOf(pid, own[0]) == nil {
 		t.Error("the next file is not read")
+	}
+}
+
+// TestSlowNames: names that take too long to read are left out, and the recording says so.
+func TestSlowNames(t *testing.T) {
+	s := New("/proc", nil)
+	defer s.Close()
+	pid := uint32(os.Getpid())
+	m, ok := s.mappingOf(pid, uint64(reflect.ValueOf(third).Pointer()))
+	if !ok {
+		t.Fatal("this program's code is in no mapping")
+	}
+	s.spent = readTime + 1
+	b := s.binaryOf(pid, m)
+	if b == nil {
+		t.Fatalf("%s is not read", m.Path)
+	}
+	if sym, ok := s.functionIn(pid, m, b, m.From); ok {
+		t.Errorf("a name was read: %+v", sym)
+	}
+	if all := noted(s); len(all) != 1 || !strings.Contains(all[0], "reading them took") {
+		t.Errorf("the recording says %q", all)
 	}
 }
 

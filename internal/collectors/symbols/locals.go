@@ -37,8 +37,7 @@ func (s *Symbolizer) nameLocals(pid uint32, m door.Mapping, b *objectFile) {
 	}
 	memory := door.MemoryOf(s.pidPath(pid, ""))
 	found := append(library.starts(), library.chosen(s.slotsOf(pid, m, library), memory, base(m, b.loads))...)
-	b.functions = append(b.functions, found...)
-	sortSymbols(b.functions)
+	b.addFound(found)
 }
 
 // base returns what must be added to an address in a file to get the address in the process.
@@ -59,7 +58,7 @@ type library struct {
 	file      *elf.File
 	names     map[string]uint64   // of functions with a symbol
 	resolvers map[uint64][]string // the names that the resolver at an address chooses for
-	bounds    []symbol            // of all functions, without names
+	bounds    []span              // of all functions
 }
 
 var errOtherELF = errors.New("not a 64-bit little-endian ELF file")
@@ -101,7 +100,7 @@ func sectionData(s *elf.Section) ([]byte, error) {
 
 // functionBounds reads the sorted table of .eh_frame_hdr (Linux Standard Base, 10.6.2) and the lengths in .eh_frame.
 // It returns nothing for a table in an encoding that linkers do not write, or for a file that lacks one of the two.
-func functionBounds(f *elf.File) ([]symbol, error) {
+func functionBounds(f *elf.File) ([]span, error) {
 	header, frames := f.Section(".eh_frame_hdr"), f.Section(".eh_frame")
 	table, err := sectionData(header)
 	if err != nil {
@@ -112,7 +111,7 @@ func functionBounds(f *elf.File) ([]symbol, error) {
 	if err != nil || frames == nil || len(table) < 12 || string(table[:4]) != "\x01\x1b\x03\x3b" {
 		return nil, err
 	}
-	var out []symbol
+	var out []span
 	for rest := table[12:]; len(rest) >= 8; rest = rest[8:] {
 		at, entry := header.Addr+signed(rest), header.Addr+signed(rest[4:])
 		i := entry - frames.Addr
@@ -122,10 +121,10 @@ func functionBounds(f *elf.File) ([]symbol, error) {
 		// An entry has its length, a reference to its common part, where the function begins, relative to this field,
 		// and the length of the function.
 		if e := entries[i:]; entry+8+signed(e[8:]) == at {
-			out = append(out, symbol{at: at, end: at + uint64(binary.LittleEndian.Uint32(e[12:]))})
+			out = append(out, span{at: at, size: binary.LittleEndian.Uint32(e[12:])})
 		}
 	}
-	slices.SortFunc(out, func(a, b symbol) int { return cmp.Compare(a.at, b.at) })
+	sortSpans(out)
 	return out, nil
 }
 
@@ -277,7 +276,7 @@ func (l *library) chosen(slots []slot, memory io.ReaderAt, base uint64) (out []s
 	for at, list := range names {
 		if b, ok := find(l.bounds, at); ok && b.at == at {
 			slices.Sort(list)
-			out = append(out, symbol{at: at, end: b.end, name: strings.Join(list, " or ")})
+			out = append(out, symbol{at: at, end: b.end(), name: strings.Join(list, " or ")})
 		}
 	}
 	return out
@@ -295,16 +294,16 @@ func (l *library) starts() (out []symbol) {
 			made[call{in.at, c.to}] = true
 		}
 	}
-	does := func(f symbol, callees ...string) bool {
+	does := func(f span, callees ...string) bool {
 		return !slices.ContainsFunc(callees, func(name string) bool { return !made[call{f.at, l.names[name]}] })
 	}
 	main := l.names["__libc_start_main"]
 	for _, f := range l.bounds {
 		switch {
 		case does(f, "__ctype_init", "_setjmp", "__call_tls_dtors"):
-			out = append(out, symbol{at: f.at, end: f.end, name: "start_thread"})
+			out = append(out, symbol{at: f.at, end: f.end(), name: "start_thread"})
 		case made[call{main, f.at}] && does(f, "_setjmp", "exit"):
-			out = append(out, symbol{at: f.at, end: f.end, name: "__libc_start_call_main"})
+			out = append(out, symbol{at: f.at, end: f.end(), name: "__libc_start_call_main"})
 		}
 	}
 	return out
@@ -330,7 +329,7 @@ func (l *library) calls() (out []call) {
 		return nil // not glibc
 	}
 	l.eachCall(func(c call) {
-		if wanted[c.to] || c.from >= main.at && c.from < main.end {
+		if wanted[c.to] || c.from >= main.at && c.from < main.end() {
 			out = append(out, c)
 		}
 	})

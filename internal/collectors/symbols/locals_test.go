@@ -97,7 +97,7 @@ func TestStartsOnARM(t *testing.T) {
 	var names []string
 	for _, s := range l.starts() {
 		names = append(names, s.name)
-		if at, ok := find(l.bounds, s.at); !ok || at.end != s.end || s.end-s.at < 32 {
+		if at, ok := find(l.bounds, s.at); !ok || at.end() != s.end || s.end-s.at < 32 {
 			t.Errorf("%+v", s)
 		}
 	}

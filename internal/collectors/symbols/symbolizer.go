@@ -28,9 +28,9 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
-// maxHeldFiles bounds the Go programs whose files stay open while addresses are named. A node of Kubernetes runs some
-// 20, and a process may have 1024 files open without asking for more.
-const maxHeldFiles = 64
+// maxHeldFiles bounds the files that stay open while addresses are named. A host runs some 100 programs with as many
+// libraries, and a process may have 1024 files open without asking for more.
+const maxHeldFiles = 256
 
 // The names of frames without a symbol. The module tells code that was made at run time from the rest.
 const (
@@ -53,11 +53,13 @@ type Symbolizer struct {
 	called   map[returned]bool
 	named    map[place][]stacks.Frame
 	left     *door.TableBudget
-	held     []io.Closer // files of Go programs, whose names are read when they are asked for
+	held     []io.Closer // files whose names are read when they are asked for
 	// what has no names, with the reason: its tables are too large, or perfdoctor failed on them
 	nameless []string
 	opaque   map[string]bool // names that could not be made readable
 	until    time.Time       // when no further file is read; zero before the first
+	spent    time.Duration   // in reading names
+	late     bool            // names were left out for that
 	met      *Walker         // of these processes; nil if stacks are not walked
 	parsers
 }
@@ -153,15 +155,15 @@ func (s *Symbolizer) nameFrames(pid uint32, at uint64) []stacks.Frame {
 		if calls := s.goFrames(pid, m, b, at); len(calls) > 0 {
 			return calls
 		}
-		sym, _, ok := s.functionIn(pid, m, b, at)
+		sym, ok := s.functionIn(pid, m, b, at)
 		if !ok && b.chooses && !b.asked && time.Now().Before(s.until) {
 			s.note(m, firewall.Run(elfOf(pid), func() error { s.nameLocals(pid, m, b); return nil }))
-			sym, _, ok = s.functionIn(pid, m, b, at)
+			sym, ok = s.functionIn(pid, m, b, at)
 		}
 		if !ok {
 			sym, ok = s.placed(pid, m, b, at)
 		}
-		if ok {
+		if ok && sym.name != "" { // else reading the name failed
 			f.Name = s.readable(pid, m, sym.name)
 		}
 	}
@@ -181,10 +183,10 @@ func (s *Symbolizer) goFrames(pid uint32, m door.Mapping, b *objectFile, at uint
 	return frames
 }
 
-// ask looks something up in a mapped file. If that fails, the file's Go table is not used again.
+// ask looks something up in a mapped file. If that fails, the file's tables are not used again.
 func (s *Symbolizer) ask(pid uint32, m door.Mapping, b *objectFile, what func()) {
 	if err := firewall.Run(elfOf(pid), func() error { what(); return nil }); err != nil {
-		b.table = nil
+		b.table, b.functions = nil, nil
 		s.note(m, err)
 	}
 }
@@ -212,13 +214,17 @@ func (s *Symbolizer) placed(pid uint32, m door.Mapping, b *objectFile, at uint64
 	return sym, ok
 }
 
-// functionIn returns the function at an address of a process, in the file that is mapped there, and how far into it
-// that is.
-func (s *Symbolizer) functionIn(pid uint32, m door.Mapping, b *objectFile, at uint64) (sym symbol, into uint64,
-	ok bool,
-) {
-	s.ask(pid, m, b, func() { sym, into, ok = b.function(at - m.From + m.Offset) })
-	return sym, into, ok
+// functionIn returns the function at an address of a process, in the file that is mapped there. A file system may take
+// long for each name: after readTime no more are read.
+func (s *Symbolizer) functionIn(pid uint32, m door.Mapping, b *objectFile, at uint64) (sym symbol, ok bool) {
+	if s.spent > readTime {
+		s.late = true
+		return symbol{}, false
+	}
+	began := time.Now()
+	s.ask(pid, m, b, func() { sym, ok = b.function(at - m.From + m.Offset) })
+	s.spent += time.Since(began)
+	return sym, ok
 }
 
 // Close ends the reading of files. Frames that were named stay.
@@ -317,29 +323,27 @@ func (s *Symbolizer) binaryOf(pid uint32, m door.Mapping) *objectFile {
 	if b, known = s.files[id]; known {
 		_ = f.Close() // likewise
 	} else {
-		b = s.readFile(pid, m, f)
-		s.hold(m, f, b)
+		b = s.hold(m, f, s.readFile(pid, m, f))
 		s.files[id] = b
 	}
 	s.binaries[key] = b
 	return b
 }
 
-// hold keeps a file open if its names are still to be read, and closes any other.
-func (s *Symbolizer) hold(m door.Mapping, f *os.File, b *objectFile) {
+// hold keeps a file open for its names, which are read when they are asked for. A file without functions is closed. It
+// returns nil if too many are open.
+func (s *Symbolizer) hold(m door.Mapping, f *os.File, b *objectFile) *objectFile {
 	switch {
-	case b == nil || b.table == nil:
+	case b == nil || b.table == nil && len(b.tables) == 0:
 		_ = f.Close() // nothing was written
-	case len(s.held) == maxHeldFiles:
+	case len(s.held) >= maxHeldFiles:
 		_ = f.Close() // likewise
-		b.table = nil
-		if len(b.functions) == 0 {
-			s.note(m, fmt.Errorf("%w: it is a Go program, and of at most %d are the functions named", door.ErrTooLarge,
-				maxHeldFiles))
-		}
+		s.note(m, fmt.Errorf("%w: of at most %d files are the functions named", door.ErrTooLarge, maxHeldFiles))
+		return nil
 	default:
 		s.held = append(s.held, f)
 	}
+	return b
 }
 
 // readFile reads the functions of a file; nil if that fails.
@@ -368,6 +372,9 @@ func (s *Symbolizer) note(m door.Mapping, err error) {
 func (s *Symbolizer) AppendNameless(a *recording.Appender) {
 	for _, what := range s.nameless {
 		a.Lost(1, what)
+	}
+	if s.late {
+		a.Lost(1, fmt.Sprintf("names of functions: reading them took %s", readTime))
 	}
 }
 
