@@ -186,8 +186,8 @@ func (vm *VM) libjvmSymbols() (map[string]uint64, error) {
 	}
 	out := map[string]uint64{}
 	err = door.EachSymbol(f, elf.SHT_DYNSYM, door.NewTableBudget(), func(s door.Symbol) {
-		if strings.HasPrefix(s.Name, "gHotSpotVM") {
-			out[s.Name] = base + s.Value - low
+		if name := s.Name(); strings.HasPrefix(name, "gHotSpotVM") {
+			out[name] = base + s.Value - low
 		}
 	})
 	if err != nil {

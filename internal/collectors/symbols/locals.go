@@ -76,9 +76,9 @@ func readLibrary(r io.ReaderAt) (*library, error) {
 		switch {
 		case s.Index == elf.SHN_UNDEF:
 		case s.Kind == elf.STT_FUNC:
-			l.names[s.Name] = s.Value
+			l.names[s.Name()] = s.Value
 		case s.Kind == elf.STT_GNU_IFUNC:
-			l.resolvers[s.Value] = append(l.resolvers[s.Value], s.Name)
+			l.resolvers[s.Value] = append(l.resolvers[s.Value], s.Name())
 		}
 	})
 	if err != nil {
@@ -210,7 +210,7 @@ func importSlots(r io.ReaderAt, m door.Mapping, wanted map[string]string) (out [
 	}
 	var names []string
 	err = door.EachSymbol(f, elf.SHT_DYNSYM, door.NewTableBudget(),
-		func(s door.Symbol) { names = append(names, s.Name) })
+		func(s door.Symbol) { names = append(names, s.Name()) })
 	if err != nil {
 		return nil
 	}

@@ -62,18 +62,21 @@ func (b *TableBudget) Take() bool {
 	return true
 }
 
-// Symbol is an entry of a symbol table (gABI, Symbol Table) with its name.
+// Symbol is an entry of a symbol table (gABI, Symbol Table).
 type Symbol struct {
-	Name        string
 	Kind        elf.SymType
 	Index       elf.SectionIndex // of the section that it is in
 	Value, Size uint64           // address and bytes
 
-	nameAt uint32 // where its name begins in the table of names
+	nameAt uint32     // where its name begins in the table of names
+	names  *NameTable // nil in [SymbolTable.Each]
 }
 
 // Named reports whether the symbol has a name.
 func (s Symbol) Named() bool { return s.nameAt != 0 }
+
+// Name returns the name of a symbol of [EachSymbol], which takes a part of the budget.
+func (s Symbol) Name() string { return s.names.At(s.nameAt) }
 
 // Section reads a section of at most so many bytes. The size of a compressed section is that after decompression, and
 // debug/elf reads no more. [elf.Section.Data] would take twice the memory, as it grows what it reads into.
@@ -178,7 +181,7 @@ func EachSymbol(f *elf.File, kind elf.SectionType, left *TableBudget, do func(Sy
 	}
 	names := NameTable{Data: data, Left: left, once: namesAtOnce}
 	err = t.Each(func(_ uint32, s Symbol) {
-		s.Name = names.At(s.nameAt)
+		s.names = &names
 		do(s)
 	})
 	if t.names.Size > freedAtOnce {

@@ -113,8 +113,11 @@ func (f File) Symbols(wanted func(name string) bool, required ...string) (map[st
 	out := map[string]uint64{}
 	for _, kind := range []elf.SectionType{elf.SHT_DYNSYM, elf.SHT_SYMTAB} {
 		err := door.EachSymbol(object.File, kind, door.NewTableBudget(), func(s door.Symbol) {
-			if s.Kind == elf.STT_OBJECT && s.Index != elf.SHN_UNDEF && s.Value != 0 && wanted(s.Name) {
-				out[s.Name] = s.Value + object.Bias
+			if s.Kind != elf.STT_OBJECT || s.Index == elf.SHN_UNDEF || s.Value == 0 {
+				return
+			}
+			if name := s.Name(); wanted(name) {
+				out[strings.Clone(name)] = s.Value + object.Bias // a name keeps those around it
 			}
 		})
 		if err != nil {
