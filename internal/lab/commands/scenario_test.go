@@ -78,8 +78,10 @@ func TestScenarioUsageErrors(t *testing.T) {
 		{"scenario run ports-exhausted -o xml", "use text, json or junit"},
 		{"scenario run ports-exhausted --only keepalive", "there is as-is, keep-alive, reuse, fin-timeout"},
 		{"scenario run ports-exhausted --ony keep-alive", "did you mean --only?"},
-		{"scenario run conntrack-full", "it runs in a virtual machine only, with --vm: nf_conntrack_max is one for " +
-			"the whole machine"},
+		{
+			"scenario run conntrack-full",
+			"it runs in a virtual machine only, with --vm: nf_conntrack_max applies to the whole machine",
+		},
 		{"scenario run nginx-keepalive-light --vm", "a virtual machine has perfdoctor in it, and not nginx, wrk"},
 		{"scenario run ports-exhausted --kernel 6.12", "--kernel is that of a virtual machine: add --vm"},
 		{
