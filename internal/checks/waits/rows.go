@@ -88,9 +88,10 @@ func rows() []row {
 			name: "slow-reader", stage: check.Connections, ends: true,
 			doc: "Threads wait because nobody reads what they write\n\n" +
 				"A pipe holds 64 KiB and a socket what its buffers and the peer's window allow. When the reader is\n" +
-				"slow or does not read, the writer waits in write or send: a log nobody drains, a client that stops\n" +
-				"reading." + measured +
-				"\nFix: make the reader read, or write without waiting and drop what is not taken. Won't help: a " +
+				"slow or does not read, or the network to it is full, the writer waits in write or send: a log nobody\n" +
+				"drains, a client that stops reading, a link with a traffic shaper. Which side it is, the socket says:\n" +
+				"rwnd_limited in ss -tin is time in which the reader had no room." + measured +
+				"\nFix: make the reader read, widen the path, or write without waiting and drop what is not taken. Won't help: a " +
 				"larger buffer,\n" +
 				"which only fills later. Disproof: the reader takes data all the time.",
 			url: "https://man7.org/linux/man-pages/man7/pipe.7.html",
@@ -102,15 +103,16 @@ func rows() []row {
 					return "waiting in " + p.Call + " on a pipe that " + cmp.Or(p.On, "its reader") + " does not empty"
 				}
 				if port, ok := strings.CutPrefix(p.On, ":"); ok {
-					return "waiting in " + p.Call + " for room: clients of port " + port + " do not read"
+					return "waiting in " + p.Call + " for room: clients of port " + port +
+						", or the network to them, take no more"
 				}
-				return "waiting in " + p.Call + " for room: " + cmp.Or(p.On, "the peer") + " does not read"
+				if local(p) {
+					return "waiting in " + p.Call + " for room: " + cmp.Or(p.On, "the peer") + " does not read"
+				}
+				return "waiting in " + p.Call + " for room: " + p.On + ", or the network to it, takes no more"
 			},
 			remedies: func(p ledger.Place) []check.Remedy {
-				return []check.Remedy{{
-					Action: "Find out why " + cmp.Or(p.On, "the reader") + " does not read.",
-					Risk:   "none", Effect: "time waited for room falls to 0",
-				}, {
+				return []check.Remedy{takeMore(p), {
 					Action: "Write through a buffer that drops or refuses when it is full, so that work does not " +
 						"wait for the reader.",
 					Risk: "what is dropped is lost", Effect: "time waited for room falls to 0",
@@ -118,7 +120,11 @@ func rows() []row {
 			},
 			placebos: []string{"A larger pipe or socket buffer: it fills too, later."},
 			disproof: func(_ *ledger.Pool, p ledger.Place) string {
-				return "the reader, " + cmp.Or(p.On, "at the other end") + ", is in read all the time."
+				text := "the reader, " + cmp.Or(p.On, "at the other end") + ", is in read all the time"
+				if local(p) {
+					return text + "."
+				}
+				return text + ", and the network to it is not full."
 			},
 		},
 		{
@@ -259,4 +265,30 @@ func nameServer(p ledger.Place) string {
 		return "a name server of /etc/resolv.conf"
 	}
 	return "the name server " + p.On
+}
+
+// takeMore is what to do about a reader that takes no more: of a pipe nobody else can be in the way.
+func takeMore(p ledger.Place) check.Remedy {
+	r := check.Remedy{
+		Action: "Find out why " + cmp.Or(p.On, "the reader") + " does not read.",
+		Risk:   "none", Effect: "time waited for room falls to 0",
+	}
+	if local(p) {
+		return r
+	}
+	filter := "dst " + p.On
+	if port, ok := strings.CutPrefix(p.On, ":"); ok {
+		filter = "sport = :" + port
+	}
+	r.Action = "Look at these sockets. With rwnd_limited near 100 % the reader does not read: find out why. Else the " +
+		"network takes no more: look for a shaper (tc -s qdisc), loss, or a full link."
+	r.Command = check.Commandf("ss -tin %s", filter)
+	return r
+}
+
+// local reports whether no network is between the writer and the reader: a pipe, a socket of AF_UNIX, loopback, or a
+// reader that is not known.
+func local(p ledger.Place) bool {
+	return p.Part == ledger.Pipe || p.On == "" || strings.HasPrefix(p.On, "unix:") ||
+		evidence.IsLoopback(evidence.HostOf(p.On))
 }
