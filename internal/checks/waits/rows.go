@@ -88,12 +88,12 @@ func rows() []row {
 			name: "slow-reader", stage: check.Connections, ends: true,
 			doc: "Threads wait because nobody reads what they write\n\n" +
 				"A pipe holds 64 KiB and a socket what its buffers and the peer's window allow. When the reader is\n" +
-				"slow or does not read, or the network to it is full, the writer waits in write or send: a log nobody\n" +
-				"drains, a client that stops reading, a link with a traffic shaper. Which side it is, the socket says:\n" +
-				"rwnd_limited in ss -tin is time in which the reader had no room." + measured +
-				"\nFix: make the reader read, widen the path, or write without waiting and drop what is not taken. Won't help: a " +
-				"larger buffer,\n" +
-				"which only fills later. Disproof: the reader takes data all the time.",
+				"slow or does not read, or the network to it is full, the writer waits in write or send: a log\n" +
+				"nobody drains, a client that stops reading, a link with a traffic shaper. The socket says which\n" +
+				"side it is: rwnd_limited in ss -tin is time in which the reader had no room." + measured +
+				"\nFix: make the reader read, widen the path, or write without waiting and drop what is not " +
+				"taken. Won't help:\na larger buffer, which only fills later. " +
+				"Disproof: the reader takes data all the time.",
 			url: "https://man7.org/linux/man-pages/man7/pipe.7.html",
 			is: func(p ledger.Place) bool {
 				return p.Part == ledger.Room || p.Part == ledger.Pipe && isWrite(p)

@@ -22,8 +22,8 @@ type Hot struct {
 	// Own is the part of Inclusive without other functions of the application that it calls, but with libraries and
 	// kernel.
 	Own stacks.Weight
-	// Inlines is set for a function of JavaScript: V8 compiles functions into their callers (src/compiler/js-inlining.cc),
-	// and then the frames do not show them.
+	// Inlines is set for a function of JavaScript: V8 compiles functions into their callers
+	// (src/compiler/js-inlining.cc), and then the frames do not show them.
 	Inlines bool
 	Traffic stacks.Weight // the part of Inclusive that goes into answers, sockets, waits and wake-ups
 	// Covered is the time in any function of the application, or in any that stands in for them.
