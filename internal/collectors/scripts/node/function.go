@@ -14,6 +14,16 @@ type function struct {
 	line       int
 	head       []byte // of its SharedFunctionInfo, to notice that another object has taken its place
 	checked    time.Time
+	code       uint64 // that inlined was read from
+	inlined    string // the name of an anonymous function, after those compiled into it
+}
+
+// label returns the function's name; "" for an anonymous one of which no more is known.
+func (f *function) label() string {
+	if f.name == "" {
+		return f.inlined
+	}
+	return f.name
 }
 
 // A script is what is known of a source file.
@@ -33,7 +43,7 @@ const (
 )
 
 // headSize is how much is read of a JSFunction: all up to the last field that is read of it.
-func (l *layout) headSize() int { return int(l.shared) + wordSize }
+func (l *layout) headSize() int { return int(max(l.shared, l.inlining.code())) + wordSize }
 
 // functionOf returns the function whose JSFunction begins with these bytes.
 func (p *Process) functionOf(head []byte) (*function, error) {
@@ -45,7 +55,15 @@ func (p *Process) functionOf(head []byte) (*function, error) {
 	if typ < l.firstFunction || typ > l.lastFunction {
 		return nil, errObject
 	}
-	shared := binary.LittleEndian.Uint64(head[l.shared:])
+	f, err := p.sharedOf(binary.LittleEndian.Uint64(head[l.shared:]))
+	if at := l.inlining.code(); err == nil && at != 0 {
+		p.nameInlined(f, binary.LittleEndian.Uint64(head[at:]))
+	}
+	return f, err
+}
+
+// sharedOf returns the function of a SharedFunctionInfo.
+func (p *Process) sharedOf(shared uint64) (*function, error) {
 	if f := p.shared[shared]; f != nil && p.isStill(f, shared) {
 		return f, nil
 	}

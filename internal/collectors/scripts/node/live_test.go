@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,6 +117,61 @@ func testStack(t *testing.T, program string) {
 	}
 	if outer < all*9/10 { // the first may be of the program's start, and between two turns is Node's own code
 		t.Errorf("%d of %d stacks have the outer functions: %v", outer, all, other)
+	}
+}
+
+// inlining calls an anonymous function again and again, and that calls a small one.
+const inlining = `let total = 0;
+function busy(n) {
+  for (let i = 0; i < n; i++) total = (total * 31 + i) % 65537;
+}
+function again() {
+  setTimeout(() => {
+    for (let i = 0; i < 50; i++) busy(2000);
+    again();
+  }, 0);
+}
+process.stdin.resume().on('end', () => process.exit(0));
+console.log('ready');
+again();
+`
+
+// TestInlined: an anonymous function has the name of the one that V8 compiled into it.
+func TestInlined(t *testing.T) {
+	for _, program := range nodes(t) {
+		t.Run(program, func(t *testing.T) {
+			pid, file := start(t, program, inlining)
+			p, err := node.Open("/proc/"+strconv.Itoa(pid), pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(p.Version, "10.") && !strings.HasPrefix(p.Version, "11.") {
+				t.Skipf("V8 %s does not say where a function has its code", p.Version)
+			}
+			s, err := perfevent.OpenStacks(pid, 5*time.Millisecond)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			named, seen := 0, map[node.Call]int{}
+			for end := time.Now().Add(20 * time.Second); named < 20 && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond)
+				if _, err := s.Read(func(x perfevent.StackSample) {
+					for _, c := range p.Stack(x) {
+						seen[c]++
+						if c.File == file && strings.HasPrefix(c.Function, "(anonymous)+") &&
+							strings.Contains(c.Function, "+busy") {
+							named++
+						}
+					}
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if named < 20 {
+				t.Errorf("samples of %v", seen)
+			}
+		})
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // A Call is one function on the stack of a thread.
 type Call struct {
-	Function string // without its class; "" for an anonymous one
+	Function string // without its class; "" for an anonymous one, "(anonymous)+a+b" if a and b are compiled into it
 	File     string // as V8 has it, without file://; "" for a function of V8's own
 	Line     int    // the line that it begins at; 0 if unknown
 }
@@ -67,7 +67,7 @@ func (p *Process) callsFrom(d dump, fp uint64) (calls []Call, frames int) {
 		if word == 0 {
 			calls = append(calls, RegExp)
 		} else if f := known[word]; f != nil {
-			calls = append(calls, Call{Function: f.name, File: f.file, Line: f.line})
+			calls = append(calls, Call{Function: f.label(), File: f.file, Line: f.line})
 		}
 	}
 	return calls, frames
