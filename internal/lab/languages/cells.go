@@ -43,7 +43,7 @@ func faults() []fault {
 			name: "regex", verdicts: []string{"regex-backtracking", "regex-compile"}, function: "matchNames",
 			// so that the matching fills a CPU in each language: a request takes 0.7 ms of it in Go, 2 ms in JavaScript
 			load: load{clients: 4, think: time.Millisecond},
-			twin: load{clients: 1, think: 100 * time.Millisecond},
+			twin: load{clients: 1, think: 2 * time.Second},
 		},
 		{
 			name: "lock", verdicts: []string{"lock-contention", "monitor-contention", "lock-held"},
