@@ -43,9 +43,11 @@ a higher limit only delays a leak, and programs that use select() break above
 1024.
 Won't help: fs.file-max, the limit of the whole host.
 Disproof: the number falls again by itself within minutes.`,
-	URL:    "https://man7.org/linux/man-pages/man2/getrlimit.2.html",
-	Needs:  []metric.Metric{metric.ProcessFDs, metric.ProcessFDLimit},
-	Uses:   []metric.Metric{metric.TargetListenPorts, metric.ListenerQueue},
+	URL:   "https://man7.org/linux/man-pages/man2/getrlimit.2.html",
+	Needs: []metric.Metric{metric.ProcessFDs, metric.ProcessFDLimit},
+	Uses: []metric.Metric{
+		metric.TargetListenPorts, metric.ListenerQueue, metric.ListenerSockets, metric.DestinationOwner,
+	},
 	Params: []*check.Param{paramFDShare, paramFDCritical, evidence.ParamFullSoon},
 	Run:    runFDLimit,
 }
@@ -90,6 +92,9 @@ func fdFinding(p *check.Pass, s *evidence.LimitShare) check.Finding {
 		Placebos: []string{"fs.file-max: it is the limit of the whole host, not of a process."},
 		Disproof: fmt.Sprintf("The number falls again by itself: ls /proc/%s/fd | wc -l", check.Quote(pid)),
 	}
+	if open := mostOpen(p, pid, s.Used); open != "" {
+		f.Summary += " Most of them are " + open + "."
+	}
 	chosen := byDesign(p, s)
 	switch {
 	case chosen:
@@ -106,6 +111,24 @@ func fdFinding(p *check.Pass, s *evidence.LimitShare) check.Finding {
 		f.Severity = check.Warning
 	}
 	return f
+}
+
+// mostOpen names the connections that are at least half of a process's open files; "" if none are.
+func mostOpen(p *check.Pass, pid string, used quantity.Value) string {
+	half := used.Number() / 2
+	for _, s := range p.Gauge(metric.DestinationOwner, "pid", pid) {
+		if s.Max() >= half {
+			return "connections to " + s.Label("destination")
+		}
+	}
+	for _, l := range p.Info(metric.TargetListenPorts, "pid", pid) {
+		for _, s := range p.Gauge(metric.ListenerSockets, "listener", l.Label("listener"), "state", evidence.Established) {
+			if s.Max() >= half {
+				return "connections of clients at " + l.Label("listener")
+			}
+		}
+	}
+	return ""
 }
 
 // limitsItself says where a server sets the limit of its own by which it refuses connections.
