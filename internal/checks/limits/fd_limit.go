@@ -122,9 +122,10 @@ func mostOpen(p *check.Pass, pid string, used quantity.Value) string {
 		}
 	}
 	for _, l := range p.Info(metric.TargetListenPorts, "pid", pid) {
-		for _, s := range p.Gauge(metric.ListenerSockets, "listener", l.Label("listener"), "state", evidence.Established) {
+		at := l.Label("listener")
+		for _, s := range p.Gauge(metric.ListenerSockets, "listener", at, "state", evidence.Established) {
 			if s.Max() >= half {
-				return "connections of clients at " + l.Label("listener")
+				return "connections of clients at " + at
 			}
 		}
 	}
