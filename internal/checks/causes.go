@@ -157,9 +157,12 @@ func Causes() check.Causes {
 			Cause: "slow-accept", Effect: "accept-queue-overflow",
 			Why: "a queue from which hardly a connection is taken is full soon",
 		},
-		{Cause: "requests-given-up", Effect: "reset-storm", Why: "who gives up with an answer under way sends a reset"},
+		{
+			Cause: "requests-given-up", Effect: "reset-storm",
+			Why: "a client that gives up with an answer under way sends a reset",
+		},
 		{Cause: "connects-refused", Effect: "reset-storm", Why: "a refused connect is answered by a reset"},
-		{Cause: "turned-away", Effect: "reset-storm", Why: "who closes with a request unread sends a reset"},
+		{Cause: "turned-away", Effect: "reset-storm", Why: "a server that closes with a request unread sends a reset"},
 		{Cause: "close-wait-leak", Effect: "fd-limit", Why: "sockets that are never closed keep their descriptors"},
 		{
 			Cause: "tcp-memory-pressure", Effect: "rcvbuf-prune",
@@ -254,11 +257,11 @@ func Causes() check.Causes {
 		},
 		{
 			Cause: "gc-overhead", Effect: "lock-held", If: evidence.StopsMost,
-			Why: "who has the lock is stopped for most of the time",
+			Why: "the holder of the lock is stopped for most of the time",
 		},
 		{
 			Cause: "gc-overhead", Effect: "monitor-contention", If: evidence.StopsMost,
-			Why: "who has the lock is stopped for most of the time",
+			Why: "the holder of the lock is stopped for most of the time",
 		},
 		{
 			Cause: "gc-overhead", Effect: "event-loop-blocked", If: evidence.StopsMost,

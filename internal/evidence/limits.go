@@ -144,7 +144,7 @@ func HolderWaits(p *check.Pass) (part quantity.Value) {
 
 // HolderWaitsText says why such a wait is not the lock's fault.
 func HolderWaitsText(part quantity.Value) string {
-	return fmt.Sprintf("who has the lock waits for a CPU for some %s of that time, like all threads here: more CPU "+
+	return fmt.Sprintf("the holder of the lock waits for a CPU for some %s of that time, like all threads here: more CPU "+
 		"time shortens it", part.Text())
 }
 

@@ -87,7 +87,7 @@ func TestAtLeast(t *testing.T) {
 	}
 }
 
-// TestJob: if a program listens for nobody, threads with work count as its requests in progress. Idle pools do not.
+// TestJob: if a program listens on no port, threads with work count as its requests in progress. Idle pools do not.
 func TestJob(t *testing.T) {
 	nobody := recording.NewBuilder().Done(recording.Meta{})
 	l := &ledger.Ledger{Window: 10, Passes: 100, Pools: []*ledger.Pool{

@@ -379,7 +379,7 @@ func hotJob(p *check.Pass, t *hotTarget, h *hotcode.Hot) string {
 		}
 	}
 	if inModule(h.Module) || inModule(h.CalleeModule) && 2*h.CalleeTime.Value > h.Inclusive.Value {
-		return "it compresses or encodes, and listens for nobody: a healthy job looks like this"
+		return "it compresses or encodes, and listens on no port: a healthy job looks like this"
 	}
 	return ""
 }
@@ -406,7 +406,7 @@ func hotConfidence(p *check.Pass, t *hotTarget, h *hotcode.Hot, late bool, f *ch
 	}
 	f.Doubts = append(f.Doubts, evidence.CPUDoubts(t.cpu)...)
 	if serves, known := evidence.Serves(p); known && !serves && f.Severity >= check.Warning {
-		f.Doubts = append(f.Doubts, "it listens for nobody: for a job that nobody waits for, full CPUs are no fault")
+		f.Doubts = append(f.Doubts, "it listens on no port: for a job that nobody waits for, full CPUs are no fault")
 	}
 	if late {
 		f.Doubts = append(f.Doubts, "a timed job that nobody waits for looks the same")

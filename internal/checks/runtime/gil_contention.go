@@ -92,7 +92,7 @@ func gilFinding(p *check.Pass, pid string, wanted quantity.Value) check.Finding 
 	}
 	if serves, known := evidence.Serves(p); known && !serves {
 		f.Severity = check.Warning
-		f.Notes = append(f.Notes, "the target listens for nobody: its threads are there to compute, one at a time")
+		f.Notes = append(f.Notes, "the target listens on no port: its threads are there to compute, one at a time")
 		return f
 	}
 	evidence.Noticed(p, &f, wanted, gilRequest)

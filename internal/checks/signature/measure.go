@@ -192,7 +192,7 @@ func (m *measure) holdsJob(p *check.Pass, l limits) bool {
 	if each.Below(p.Param(l.perWait)) || m.lost().Below(p.Param(codeLost)) {
 		return false
 	}
-	m.doubts = append(m.doubts, "it listens for nobody: who waits for its work is not known")
+	m.doubts = append(m.doubts, "it serves no clients: it is not known whether anybody waits for its work")
 	return true
 }
 

@@ -89,7 +89,7 @@ type clause struct {
 	PerRequest time.Duration `yaml:"per-request"`
 	// Served, beside PerRequest, limits the warning to programs that serve: for some others it is their purpose.
 	Served bool `yaml:"served"`
-	// PerWait is the same for a program that listens for nobody: how long it computes there from one wait to the
+	// PerWait is the same for a program that listens on no port: how long it computes there from one wait to the
 	// next.
 	PerWait time.Duration `yaml:"per-wait"`
 }

@@ -189,7 +189,7 @@ func (r row) finding(
 	evidence.WithoutThreads(p, &f, threads.Number())
 	if serves, known := evidence.Serves(p); r.ofJobs && known && !serves {
 		f.Severity = check.Info
-		f.Notes = append(f.Notes, "the target listens for nobody: it is a job, and its time goes into what it starts")
+		f.Notes = append(f.Notes, "the target listens on no port: it is a job, and its time goes into what it starts")
 	}
 	return f
 }
