@@ -144,8 +144,8 @@ func HolderWaits(p *check.Pass) (part quantity.Value) {
 
 // HolderWaitsText says why such a wait is not the lock's fault.
 func HolderWaitsText(part quantity.Value) string {
-	return fmt.Sprintf("the holder of the lock waits for a CPU for some %s of that time, like all threads here: more CPU "+
-		"time shortens it", part.Text())
+	return fmt.Sprintf("the holder of the lock waits for a CPU for some %s of that time, like all threads here: "+
+		"more CPU time shortens it", part.Text())
 }
 
 // EffectiveCPUs returns how many CPUs the target can use at most: the least of the host's CPUs, the cpusets and the
