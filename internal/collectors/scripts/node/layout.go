@@ -115,13 +115,12 @@ func layoutOf(v values) (layout, error) {
 		{offset(&l.closure), []string{"class_JSFunction__context__"}, 0},
 		{offset(&l.inlining.feedback), []string{"class_JSFunction__raw_feedback_cell__"}, 0},
 		{offset(&l.inlining.prototype), []string{"class_JSFunction__prototype_or_initial_map__"}, 0},
-		{offset(&l.inlining.data), []string{
-			"class_Code__deoptimization_data__", "class_Code__deoptimization_data_or_interpreter_data__",
-		}, 0},
+		{offset(&l.inlining.own), []string{"class_JSFunction__code__"}, 0},
+		{offset(&l.inlining.data), []string{"class_Code__deoptimization_data__"}, 0},
 		{number(&l.inlining.count), []string{"DeoptimizationDataInlinedFunctionCountIndex"}, 0},
 		{number(&l.inlining.literals), []string{"DeoptimizationDataLiteralArrayIndex"}, 0},
 		{small(&l.inlining.codeType), []string{"type_Code__CODE_TYPE"}, 0},
-		{small(&l.inlining.weakArrays), []string{"type_WeakFixedArray__WEAK_FIXED_ARRAY_TYPE"}, 0},
+		{small(&l.inlining.trusted), []string{"type_TrustedFixedArray__TRUSTED_FIXED_ARRAY_TYPE"}, 0},
 		{offset(&l.name), []string{"class_SharedFunctionInfo__name_or_scope_info__"}, required},
 		{offset(&l.script), []string{
 			"class_SharedFunctionInfo__script_or_debug_info__", "class_SharedFunctionInfo__script__",
