@@ -9,7 +9,8 @@ import "strings"
 // (Node.js 20 and 22). In V8 10.2 nothing is found, and 13.6 does not say where a function has its code.
 
 const (
-	// maxInlinedFunctions bounds the functions of one code; V8 puts in some 30 at most (max_inlined_bytecode_size_cumulative).
+	// maxInlinedFunctions bounds the functions of one code; V8 puts in some 30 at most
+	// (max_inlined_bytecode_size_cumulative).
 	maxInlinedFunctions = 64
 	// namedInlined bounds those in a name.
 	namedInlined = 3
