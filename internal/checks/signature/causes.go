@@ -52,9 +52,12 @@ func (s *signature) hotCodeEdges() (out check.Causes) {
 			Why: "it is what the hottest function does",
 		})
 	}
-	out = append(out, check.Edge{
-		Cause: s.Name, Effect: "gil-contention", If: evidence.OwnsCPU, Family: KnownCode,
-		Why: "it runs with the interpreter's lock in hand, which the other threads wait for",
-	})
+	inPython := func(row *signature) bool { return row.Runs == "python" || row.Runs == "native" } // code of Python, or in C
+	if slices.ContainsFunc(s.rows(), inPython) {
+		out = append(out, check.Edge{
+			Cause: s.Name, Effect: "gil-contention", If: evidence.OwnsCPU, Family: KnownCode,
+			Why: "it runs with the interpreter's lock in hand, which the other threads wait for",
+		})
+	}
 	return out
 }
