@@ -67,7 +67,7 @@ func faults() []fault {
 		{
 			name: "gc", verdicts: []string{"gc-overhead", "interpreter-gc", "explicit-gc"}, function: "makeOrders",
 			load: load{clients: 4, think: 10 * time.Millisecond},
-			twin: load{clients: 1, think: 200 * time.Millisecond},
+			twin: load{clients: 1, think: 2 * time.Second},
 		},
 		{
 			name: "sized", verdicts: []string{"threads-vs-quota", "cpu-throttled", "cpu-throttled-burst"},
