@@ -52,7 +52,7 @@ func (s *signature) hotCodeEdges() (out check.Causes) {
 			Why: "it is what the hottest function does",
 		})
 	}
-	inPython := func(row *signature) bool { return row.Runs == "python" || row.Runs == "native" } // code of Python, or in C
+	inPython := func(row *signature) bool { return row.Runs == "python" || row.Runs == "native" } // or in C below it
 	if slices.ContainsFunc(s.rows(), inPython) {
 		out = append(out, check.Edge{
 			Cause: s.Name, Effect: "gil-contention", If: evidence.OwnsCPU, Family: KnownCode,
