@@ -58,7 +58,7 @@ func noteOf(data []byte, order binary.ByteOrder) string {
 // addDebugSymbols adds the functions that a stripped file had, from its debug file in the process's root. A debug
 // file with another id belongs to another build, and is not read.
 func (s *Symbolizer) addDebugSymbols(pid uint32, b *objectFile) {
-	if len(b.buildID) < 3 {
+	if len(b.buildID) < 3 || len(s.held) >= maxHeldFiles { // the debug file stays open for its names
 		return
 	}
 	f, err := s.openInRoot(pid, debugDirectory+b.buildID[:2]+"/"+b.buildID[2:]+".debug")

@@ -198,34 +198,39 @@ func (b *objectFile) address(offset uint64) (at uint64, ok bool) {
 
 // function returns the function at an offset of the file. Its name is empty if reading it failed.
 func (b *objectFile) function(offset uint64) (s symbol, ok bool) {
-	at, ok := b.address(offset)
+	f, _, ok := b.spanAt(offset)
 	if !ok {
 		return symbol{}, false
 	}
-	if f, known := find(b.functions, at); known {
-		return symbol{at: f.at, end: f.end(), name: b.nameOf(f)}, true
-	}
-	if b.table == nil {
-		return symbol{}, false
-	}
-	f, ok := b.table.Find(at)
-	return symbol{at: f.Begin, end: f.End, name: f.Name}, ok
+	return symbol{at: f.at, end: f.end(), name: f.name()}, true
 }
 
-// into returns how far an offset of the file is into its function.
+// into returns how far an offset of the file is into its function, without reading the function's name.
 func (b *objectFile) into(offset uint64) (bytes uint64, ok bool) {
-	at, ok := b.address(offset)
+	f, at, ok := b.spanAt(offset)
+	return at - f.at, ok
+}
+
+// A namedSpan is a function with the way to its name: a table of symbols is read for it, Go's has it at hand.
+type namedSpan struct {
+	span
+	name func() string
+}
+
+// spanAt returns the function at an offset of the file, and the address that the offset is loaded at.
+func (b *objectFile) spanAt(offset uint64) (s namedSpan, at uint64, ok bool) {
+	at, ok = b.address(offset)
 	if !ok {
-		return 0, false
+		return namedSpan{}, 0, false
 	}
-	if f, known := find(b.functions, at); known {
-		return at - f.at, true
+	if f, ok := find(b.functions, at); ok {
+		return namedSpan{f, func() string { return b.nameOf(f) }}, at, true
 	}
 	if b.table == nil {
-		return 0, false
+		return namedSpan{}, 0, false
 	}
 	f, ok := b.table.Find(at)
-	return at - f.Begin, ok
+	return namedSpan{span{at: f.Begin, size: uint32(f.End - f.Begin)}, func() string { return f.Name }}, at, ok
 }
 
 // calls returns the functions of Go at an offset of the file, the innermost first; none if it is not Go.
