@@ -276,22 +276,32 @@ func (s *Symbolizer) mappingOf(pid uint32, at uint64) (door.Mapping, bool) {
 	return list[i], true
 }
 
+// mapsOf returns the mappings of a process. Of one that has just ended, the kernel has none: then they are those with
+// which its stacks were walked.
 func (s *Symbolizer) mapsOf(pid uint32) []door.Mapping {
-	if list, ok := s.maps[pid]; ok {
-		return list
+	list, ok := s.maps[pid]
+	if !ok {
+		list = s.readMaps(pid)
+		if len(list) == 0 && s.met != nil {
+			list = s.met.names.maps[pid]
+		}
+		s.maps[pid] = list // even if it has none: its addresses stay unknown
 	}
-	s.maps[pid] = nil // even if it has ended: its addresses stay unknown
+	return list
+}
+
+func (s *Symbolizer) readMaps(pid uint32) []door.Mapping {
 	f, err := door.Maps(s.pidPath(pid, ""))
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
 	list, err := firewall.Parse("the mappings", func() ([]door.Mapping, error) { return parseMaps(f) })
-	if err == nil {
-		slices.SortFunc(list, func(a, b door.Mapping) int { return cmp.Compare(a.From, b.From) })
-		s.maps[pid] = list
+	if err != nil {
+		return nil
 	}
-	return s.maps[pid]
+	slices.SortFunc(list, func(a, b door.Mapping) int { return cmp.Compare(a.From, b.From) })
+	return list
 }
 
 // binaryOf returns the functions of a mapped file; nil if it cannot be read, or is not an ELF file.

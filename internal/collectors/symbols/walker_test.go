@@ -65,10 +65,12 @@ func TestWalker(t *testing.T) {
 	if got := New(none, nil).UserFrames(pid, list[0])[0]; got.Name != stacks.Unnamed {
 		t.Errorf("the walker gives names that were not learnt of it: %+v", got)
 	}
-	after := New(none, nil)
-	after.Learn(w, []uint32{pid})
-	if diff := cmp.Diff(want, own(after)); diff != "" {
-		t.Errorf("when it has ended: -want +got:\n%s", diff)
+	for what, ended := range map[string][]uint32{"it has ended": {pid}, "it ends after the list of those": nil} {
+		after := New(none, nil)
+		after.Learn(w, ended)
+		if diff := cmp.Diff(want, own(after)); diff != "" {
+			t.Errorf("when %s: -want +got:\n%s", what, diff)
+		}
 	}
 }
 
