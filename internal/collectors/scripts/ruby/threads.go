@@ -159,8 +159,11 @@ func (p *Process) thread(at uint64, text []byte, ids func(int) bool) Thread {
 	}
 	if p.pthread.found {
 		t.ID = p.read.ThreadID(word64(text, p.pthread.at), ids)
+	}
+	if t.ID != 0 {
 		return t
 	}
+	// Other words lead to a number that is a thread's by chance. Such a place is none of the next thread's.
 	for i := 0; i+word <= len(text); i += word {
 		if t.ID = p.read.ThreadID(word64(text, i), ids); t.ID != 0 {
 			p.pthread = place{true, i}
