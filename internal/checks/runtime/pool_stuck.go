@@ -86,7 +86,7 @@ stand there, too. Disproof: another second finds the threads elsewhere.`,
 	Uses: append([]metric.Metric{
 		metric.WallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime, metric.ThreadSwitches,
 		metric.DestinationAsked, metric.DestinationOwner, metric.LockProfileSamples, metric.JVMInfo,
-		metric.JVMMonitorWaiters,
+		metric.JVMMonitorWaiters, metric.ThreadCPU, metric.ThreadRunDelay,
 	}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest, stuckHeld, stuckPace, stuckFull},
 	Facts:  []check.Fact{evidence.NobodysWork},

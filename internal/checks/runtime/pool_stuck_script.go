@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -45,8 +47,10 @@ func reportStuckPools(p *check.Pass, w *evidence.Waiting, r evidence.Requests) (
 		all := quantity.Of("threads of "+name, float64(len(pool.threads)), quantity.Threads)
 		queued := quantity.Of("more than threads", r.InProgress.Number()-all.Number(), "requests").Per(r.InProgress).
 			Named("requests that wait for one of them, at least")
-		waited := quantity.Of("waited", float64(pool.waited())/1e9, quantity.Seconds).
-			Per(quantity.Of("their time", float64(pool.all)/1e9, quantity.Seconds)).
+		waits := float64(pool.waited()) / 1e9
+		// The stack of a thread that runs may not be readable, so that few of these samples say that it does.
+		time := max(float64(pool.all)/1e9, waits+ranOrReady(p, w, pool.threads))
+		waited := quantity.Of("waited", waits, quantity.Seconds).Per(quantity.Of("their time", time, quantity.Seconds)).
 			Named("of the time of %s", name)
 		stands := all.AtLeast(p.Param(stuckThreads)) && waited.AtLeast(p.Param(stuckShare)) &&
 			(pool.serves(w) || keepsPace(p, w, pool.threads))
@@ -135,6 +139,24 @@ func (pool *scriptPool) serves(w *evidence.Waiting) bool {
 		}
 	}
 	return 2*served > all
+}
+
+// ranOrReady returns the seconds in which a pool's threads, by their index in the profile, ran or were ready to.
+func ranOrReady(p *check.Pass, w *evidence.Waiting, threads map[int]int64) (seconds float64) {
+	of := map[string]bool{}
+	for at := range threads {
+		if at >= 0 {
+			of[strconv.Itoa(w.Profile.Threads[at].ID)] = true
+		}
+	}
+	for _, m := range []*metric.Counter{metric.ThreadCPU, metric.ThreadRunDelay} {
+		for _, s := range p.Counter(m) {
+			if n, ok := s.Increase(); ok && of[s.Label("tid")] {
+				seconds += n
+			}
+		}
+	}
+	return seconds
 }
 
 // keepsPace reports whether a pool's threads, by their index in the profile, wait as often as requests come. Threads

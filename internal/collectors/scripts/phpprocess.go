@@ -71,22 +71,26 @@ func (p *phpProcess) sample(s *source, t *thread) {
 	s.add(t, where)
 }
 
-// sampleWait adds what the script waits for: the system call, and the functions that lead to it. A worker that waits
-// for a request runs no script.
+// sampleWait adds what a worker with a script does: its functions, and below them the system call that it waits in. A
+// worker that waits for a request runs no script.
 func (p *phpProcess) sampleWait(s *source, t *thread) {
 	now := time.Now()
 	since := now.Sub(p.waits)
 	p.waits = now
 	e, err := s.standsIn(p.pid, p.pid)
-	if err != nil || e.Running || e.Name == "" {
+	if err != nil {
 		return
 	}
 	calls, err := p.calls(s)
 	if err != nil || len(calls) == 0 {
 		return
 	}
-	x := stacks.Sample{State: stacks.Sleeping, Count: 1, Value: int64(since)}
-	x.Stack = framesOf(calls, s.waits, []int{s.waits.Frame(stacks.Frame{Name: e.Name, Kind: stacks.Kernel})})
+	x := stacks.Sample{State: stacks.Running, Count: 1, Value: int64(since)}
+	if !e.Running && e.Name != "" {
+		x.State = stacks.Sleeping
+		x.Stack = append(x.Stack, s.waits.Frame(stacks.Frame{Name: e.Name, Kind: stacks.Kernel}))
+	}
+	x.Stack = framesOf(calls, s.waits, x.Stack)
 	x.Thread = s.waits.Thread(stacks.Thread{ID: p.pid, Name: t.comm})
 	s.waits.Add(x)
 }
