@@ -76,7 +76,7 @@ func (w *Waiting) Leases(p *check.Pass) []*WaitSite {
 		sites := slices.DeleteFunc(w.Sites(wait), func(s *WaitSite) bool { return !w.isLease(s) })
 		if len(sites) == 0 {
 			sites = slices.DeleteFunc(w.sites(wait, w.Waits.Blocked), func(s *WaitSite) bool {
-				return !w.isLease(s) || !w.AreRequests(p, s) || w.readNext(p, s)
+				return !w.isLease(s) || !w.AreRequests(p, s) || w.readNext(p, s) || w.readByOthers(s)
 			})
 		}
 		out = append(out, sites...)
@@ -115,6 +115,18 @@ func (w *Waiting) readNext(p *check.Pass, site *WaitSite) bool {
 		return wait == hotcode.ForNetwork && s.Innermost(in) >= 0
 	}).Total().Value
 	return 2*reads > site.Inside && w.Threads("", reads).Number() > 2*AskingConnections(p).Number()
+}
+
+// readByOthers reports whether about as many other threads read from the network as wait at a site: then each
+// connection has one thread that reads and one that writes, as in NATS, and the latter waits there for something to
+// send.
+func (w *Waiting) readByOthers(site *WaitSite) bool {
+	in := w.Set(func(f stacks.Frame) bool { return hotcode.ReadableName(f) == site.Holder })
+	reads := w.Filter(func(s stacks.Sample) bool {
+		wait, _ := w.Waits.Blocked(s)
+		return wait == hotcode.ForNetwork && s.Innermost(in) < 0
+	}).Total().Value
+	return float64(reads) >= (1-sameNumber)*float64(site.Value)
 }
 
 // leastHolders is how many goroutines hold what others wait to receive, if it is lent: while one waits, all of it is

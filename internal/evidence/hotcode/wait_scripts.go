@@ -27,6 +27,7 @@ var scriptWaits = waitTable{
 			"py::*accept:*socket.py", "py::*handle_one_request:*http/server.py", "py::*:*gunicorn/workers/*",
 			"py::*:*gunicorn/arbiter.py", "py::*:*uvicorn/*", "py::*:*waitress/*", "py::*:*cheroot/*",
 			"PHP:stream_select php:core",
+			"RUBY:accept ruby:core",
 			"RUBY:handle_servers */puma/server.rb", "RUBY:* */puma/reactor.rb", "RUBY:* */puma/launcher.rb",
 			"RUBY:* */puma/cluster.rb", "RUBY:* */puma/single.rb", "RUBY:* */puma/cluster/worker.rb",
 			"RUBY:start */webrick/server.rb", "RUBY:read_request_line */webrick/httprequest.rb",
