@@ -222,14 +222,6 @@ func Causes() check.Causes {
 		},
 		{Cause: "cpu-throttled-burst", Effect: "time-to-safepoint", Why: "a stopped thread keeps all others waiting"},
 		{Cause: "cpu-throttled-burst", Effect: "context-switch-storm", Why: "threads share what the limit leaves"},
-		{
-			Cause: "too-many-threads", Effect: "cpu-saturated", If: evidence.HaveTheHost,
-			Why: "it is these threads that queue",
-		},
-		{
-			Cause: "too-many-threads", Effect: "context-switch-storm",
-			Why: "threads that queue push each other off the CPU",
-		},
 		{Cause: "oom-kills", Effect: "memory-limit", If: evidence.KillsAtLimit, Why: "the kills are at that limit"},
 		{Cause: "memory-limit", Effect: "major-faults", Why: "pages that did not fit are read again"},
 		{Cause: "memory-limit", Effect: "swap-in", Why: "memory that did not fit is needed again"},
@@ -310,6 +302,10 @@ func Causes() check.Causes {
 		{
 			Cause: "single-thread-bound", Effect: "pool-exhausted", Unless: evidence.NobodysWork,
 			Why: "the channel is emptied by the goroutine that has no time left",
+		},
+		{
+			Cause: "memory-growth", Effect: "interpreter-gc", If: evidence.FillsMemory,
+			Why: "each collection marks what is kept once more",
 		},
 		{
 			Cause: "hot-code", Effect: "single-thread-bound",

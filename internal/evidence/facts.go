@@ -18,12 +18,12 @@ const (
 	LengthensPauses check.Fact = "lengthens-pauses"
 	// PoolsQueue says that most waiting threads belong to pools sized by the CPUs the JVM sees.
 	PoolsQueue check.Fact = "sized-pools-wait"
-	// HaveTheHost says that the threads may use all CPUs of the host.
-	HaveTheHost check.Fact = "no-limit-holds-them"
 	// KillsAtLimit says that the kills happen at a limit, and not because the host lacks memory.
 	KillsAtLimit check.Fact = "kills-at-a-limit"
 	// MemorySufficed says that the kernel counted no abort for lack of memory.
 	MemorySufficed check.Fact = "memory-sufficed"
+	// FillsMemory says that a process takes all memory that it may have within minutes.
+	FillsMemory check.Fact = "fills-memory"
 	// MostGarbage says that the collector works more for this code than for all other code.
 	MostGarbage check.Fact = "makes-most-of-the-garbage"
 	// MostAnswers says that this is most of what the target's threads wait for at destinations.

@@ -296,10 +296,16 @@ func (v *Verdict) decide(d *Data) {
 // fullOf is the share of a host's CPUs from which on only scraps of time are left for more work.
 const fullOf = 0.95
 
+// queueAtCPUs reports whether threads queue for the CPUs all the time, as cpu-saturated has it: then the CPUs are full
+// even if now and then one of them has a pause.
+func (d *Data) queueAtCPUs() bool {
+	return slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Check == "cpu-saturated" })
+}
+
 // fullCPUs says that the CPUs of the host are full, and who has most of them. It is "" if they are not full.
 func (d *Data) fullCPUs() string {
 	c := d.Consumers
-	if c == nil || len(c.List) == 0 || c.Busy < fullOf*c.CPUs {
+	if c == nil || len(c.List) == 0 || c.Busy < fullOf*c.CPUs && !d.queueAtCPUs() {
 		return ""
 	}
 	sum, names, verb := 0.0, []string{}, "has"

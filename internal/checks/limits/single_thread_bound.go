@@ -247,7 +247,7 @@ func singleFinding(p *check.Pass, n narrow, r evidence.Requests, idle quantity.V
 
 func singleFixes(p *check.Pass, n narrow) []check.Remedy {
 	more := check.Remedy{
-		Action: "Run more of it side by side: " + cmp.Or(n.more, moreOf(runtimeOf(p, n.PID))) + ".",
+		Action: "Run more of it side by side: " + cmp.Or(n.more, moreOf(evidence.RuntimeOf(p, n.PID))) + ".",
 		Risk:   "what they share, in memory, in files or as connections, has to be shared or made for each",
 		Effect: "the same requests in the time that they compute, until the CPUs are full",
 	}
@@ -256,19 +256,6 @@ func singleFixes(p *check.Pass, n narrow) []check.Remedy {
 		Risk:   "a change of the program, which has to be tested",
 		Effect: "each tenth of CPU time that is saved is a tenth more requests",
 	}}
-}
-
-// runtimeOf returns what a process runs: CPython, Node.js, ruby and the like.
-func runtimeOf(p *check.Pass, pid int) string {
-	if runtime := evidence.ScriptRuntimeOf(p, pid); runtime != "" {
-		return runtime
-	}
-	for _, s := range p.Info(metric.TargetInfo) {
-		if s.Label("pid") == strconv.Itoa(pid) {
-			return s.Label("runtime")
-		}
-	}
-	return ""
 }
 
 func moreOf(runtime string) string {

@@ -15,15 +15,6 @@ var (
 		Why: "a busy healthy server keeps about two runnable threads a CPU; with four each waits three quarters of " +
 			"its time",
 	}
-	paramRunnableWaiting = &check.Param{
-		Name: "waiting-share", Default: 0.5, Unit: quantity.Ratio,
-		Why: "when more than half of the runnable threads' time is waiting, requests take more than twice as long " +
-			"as their work",
-	}
-	paramPSIWaiting = &check.Param{
-		Name: "cpu-pressure", Default: 0.2, Unit: quantity.Ratio,
-		Why: "the share of time with some task waiting for a CPU at which cpu-saturated reports, too",
-	}
 	paramBlockedThreads = &check.Param{
 		Name: "blocked-threads", Default: 2000, Unit: quantity.Threads,
 		Why: "ten times the default of a servlet container's pool (200): only a thread for each outgoing call gets " +
@@ -36,15 +27,17 @@ var tooManyThreads = &check.Check{
 	Stage: check.Limits,
 	Doc: `More threads want to run than there are CPUs, or thousands of threads wait
 
-Runnable threads beyond the CPUs only wait in the run queue: throughput stays
-the same, every request takes longer, and locks are held across the wait.
-Thousands of sleeping threads cost memory and point to one thread for each
+Runnable threads beyond the CPUs only wait in the run queue: locks are held
+across that wait, and short requests wait behind long ones. Throughput stays the
+same, and so does the mean time of a request: with fewer threads it waits in a
+queue instead. So this is a fact, not a fault: what the threads run fills the
+CPUs. Thousands of sleeping threads cost memory and point to one thread for each
 outgoing call.
 
 Measured: the mean number of the target's threads in state R against the CPUs it
 may use (the least of host, cpusets and CPU limits of all ancestors, rounded
-up), with the time they waited for a CPU (schedstat) as the effect, or the
-host's CPU pressure where that is missing. Sleeping threads alone are no fault.
+up), with the time they waited for a CPU (schedstat), or the host's CPU pressure
+where that is missing.
 
 Fix: bound the pools near the number of CPUs, a queue before them, a bulkhead
 for each backend; virtual threads for blocking calls. Risk: a pool too small
@@ -60,8 +53,7 @@ the CPUs.`,
 		metric.TargetInfo,
 		metric.ThreadCPUWait, metric.ThreadThrottledTime, // with --deep
 	},
-	Params: []*check.Param{paramRunnablePerCPU, paramRunnableWaiting, paramPSIWaiting, paramBlockedThreads},
-	Facts:  []check.Fact{evidence.HaveTheHost},
+	Params: []*check.Param{paramRunnablePerCPU, paramBlockedThreads},
 	Beyond: "fewer threads",
 	Run:    runTooManyThreads,
 }
@@ -119,25 +111,17 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 		Disproof: "The wait stays with fewer threads: then others take the CPUs (perfdoctor diagnose without a " +
 			"target).",
 	}
-	if host, known := evidence.OnlineCPUs(p); known && !cpus.Below(host) {
-		f.Facts = []check.Fact{evidence.HaveTheHost}
-	}
-	waiting, harm, ok := runQueueWait(p, runnable)
-	switch {
-	case !ok:
-		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, "neither run-queue wait nor CPU pressure was recorded, so no harm is shown")
-	case !p.Recorded(metric.ThreadRunDelay) && harm:
-		f.Confidence = check.Medium
-		f.Doubts = append(f.Doubts, "the pressure is the host's: the target's own wait was not recorded")
-		fallthrough
-	case harm:
-		f.Severity = check.Warning
+	if waiting, ok := runQueueWait(p, runnable); ok {
 		f.Summary = fmt.Sprintf("%s want to run on %s at a time; %s: %s.", runnable.Text(), cpus.Text(),
 			waiting.Label(), waiting.Text())
-		fallthrough
-	default:
 		f.Evidence = append(f.Evidence, waiting)
+		if !p.Recorded(metric.ThreadRunDelay) {
+			f.Confidence = check.Medium
+			f.Doubts = append(f.Doubts, "the pressure is the host's: the target's own wait was not recorded")
+		}
+	} else {
+		f.Confidence = check.Medium
+		f.Doubts = append(f.Doubts, "neither run-queue wait nor CPU pressure was recorded")
 	}
 	p.Report(f)
 }
@@ -145,26 +129,21 @@ func reportRunnable(p *check.Pass, runnable, perCPU, cpus quantity.Value) {
 // runQueueWait returns the share of the runnable threads' time that was waiting, or the host's CPU pressure if
 // threads have no schedstat. Where it was measured, the part in which a quota stopped the threads is subtracted from
 // what schedstat counts.
-func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Value, harm, ok bool) {
+func runQueueWait(p *check.Pass, runnable quantity.Value) (waiting quantity.Value, ok bool) {
 	if total, known := evidence.ThreadsRate(p, metric.ThreadRunDelay, nil); known {
 		label := "time spent waiting for a CPU"
 		if stopped := stoppedShare(p); stopped > 0 {
 			total, label = total*(1-stopped), label+", without the stops of a quota"
 		}
-		waiting = quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).
-			Named("%s", label)
-		if p.Lost(metric.ThreadThrottledTime) { // the quota's part was to be measured, but is not known
-			return waiting, false, true
-		}
-		return waiting, waiting.AtLeast(p.Param(paramRunnableWaiting)), true
+		return quantity.Of("threads waiting for a CPU, mean", total, quantity.Threads).Per(runnable).
+			Named("%s", label), true
 	}
 	for _, s := range p.Counter(metric.Pressure, "resource", "cpu", "kind", "some") {
 		if r, ok := s.Rate(); ok {
-			waiting = quantity.Of("host's CPU pressure", r, quantity.Ratio)
-			return waiting, waiting.AtLeast(p.Param(paramPSIWaiting)), true
+			return quantity.Of("host's CPU pressure", r, quantity.Ratio), true
 		}
 	}
-	return quantity.Value{}, false, false
+	return quantity.Value{}, false
 }
 
 // stoppedShare returns how much of what schedstat counts as waiting for a CPU was due to a quota; it is 0 if there
