@@ -72,6 +72,19 @@ func ScriptRuntimeOf(p *check.Pass, pid int) string {
 	return ""
 }
 
+// RuntimeOf returns what a process of the target runs: "CPython 3.11", "Node.js 20", "go" and the like.
+func RuntimeOf(p *check.Pass, pid int) string {
+	if runtime := ScriptRuntimeOf(p, pid); runtime != "" {
+		return runtime
+	}
+	for _, s := range p.Info(metric.TargetInfo) {
+		if s.Label("pid") == strconv.Itoa(pid) {
+			return s.Label("runtime")
+		}
+	}
+	return ""
+}
+
 // TargetIsGo reports whether the target's runtime is Go's.
 func TargetIsGo(p *check.Pass) bool { return targetRuntime(p) == "go" }
 

@@ -46,3 +46,17 @@ func MoreMemory(effect string) check.Remedy {
 		Effect:  effect,
 	}
 }
+
+// MemoryLeft returns the least free memory below a limit of the target's control groups.
+func MemoryLeft(p *check.Pass) (least quantity.Value, ok bool) {
+	for _, s := range p.Gauge(metric.CgroupMemoryLimit) {
+		used, known := LastOf(p.Gauge(metric.CgroupMemory, "cgroup", s.Label("cgroup"), "level",
+			s.Label("level")))
+		v := quantity.Of("limit", s.Last(), quantity.Bytes).Minus(quantity.Of("used", used, quantity.Bytes)).
+			Named("free below the memory limit")
+		if known && v.Number() > 0 && (!ok || v.Below(least)) {
+			least, ok = v, true
+		}
+	}
+	return least, ok
+}

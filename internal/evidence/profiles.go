@@ -74,3 +74,18 @@ func CPUDoubts(c *hotcode.CPU) []string {
 	}
 	return nil
 }
+
+// ScriptPlace returns the end of a summary that names the function of a script with most of the CPU time, for what no
+// profile of scripts shows. It is empty where no scripts are read, or several functions share the time.
+func ScriptPlace(p *check.Pass) string {
+	c, ok := hotcode.ScriptsOf(p.Recording)
+	if !ok || c.Sampled() <= 0 {
+		return ""
+	}
+	h, ok := c.Hottest(c.Sampled() / 2)
+	if !ok {
+		return ""
+	}
+	share := quantity.Of("", float64(h.Inclusive.Value)/1e9/c.Sampled(), quantity.Ratio)
+	return fmt.Sprintf("; its scripts are in %s for %s of their time", hotcode.At(h.Name, h.Line), share.Text())
+}

@@ -188,7 +188,7 @@ func blameFaults(p *check.Pass, prof *stacks.Profile, hits []evidence.Hit, f *ch
 		all += h.Sample.Value
 	}
 	list := evidence.Culprits(prof, hotcode.OwnersOf(p.Recording), hits, nil)
-	script := blameScript(p)
+	script := evidence.ScriptPlace(p) // the samples of faults hold no functions of scripts
 	f.Summary += script
 	for i, c := range list[:min(len(list), evidence.NamedCulprits)] {
 		if i == 0 && 2*c.Value > all && script == "" {
@@ -197,21 +197,6 @@ func blameFaults(p *check.Pass, prof *stacks.Profile, hits []evidence.Hit, f *ch
 		f.Notes = append(f.Notes, fmt.Sprintf("%s of them for %s", evidence.PartText(c.Value, all), c.Name()))
 	}
 	f.Marks = evidence.MarksOf(stacks.HostCPU, hits)
-}
-
-// blameScript names the function of a script with most of the CPU time, as the samples of faults hold no script
-// functions. It is empty where no scripts are read, or several functions share the time.
-func blameScript(p *check.Pass) string {
-	c, ok := hotcode.ScriptsOf(p.Recording)
-	if !ok || c.Sampled() <= 0 {
-		return ""
-	}
-	h, ok := c.Hottest(c.Sampled() / 2)
-	if !ok {
-		return ""
-	}
-	share := quantity.Of("", float64(h.Inclusive.Value)/1e9/c.Sampled(), quantity.Ratio)
-	return fmt.Sprintf("; its scripts are in %s for %s of their time", hotcode.At(h.Name, h.Line), share.Text())
 }
 
 // inFaults returns the CPU samples of processes, and those of them in page faults; ok is false without a profile or

@@ -93,7 +93,7 @@ func runOffHeapGrowth(p *check.Pass, pid string) bool {
 		f.Doubts = append(f.Doubts, fmt.Sprintf("the heap was read at %d of the %d times at which resident memory was",
 			len(joined), n))
 	}
-	if left, ok := memoryLeft(p); ok {
+	if left, ok := evidence.MemoryLeft(p); ok {
 		soon := left.Per(rate).As(quantity.Seconds).Named("until the memory limit, at this rate")
 		f.Evidence = append(f.Evidence, left, soon)
 		if soon.Below(p.Param(evidence.ParamGrowthSoon)) {
@@ -103,18 +103,4 @@ func runOffHeapGrowth(p *check.Pass, pid string) bool {
 	}
 	p.Report(f)
 	return true
-}
-
-// memoryLeft returns the least free memory below a limit of the target's control groups.
-func memoryLeft(p *check.Pass) (least quantity.Value, ok bool) {
-	for _, s := range p.Gauge(metric.CgroupMemoryLimit) {
-		used, known := evidence.LastOf(p.Gauge(metric.CgroupMemory, "cgroup", s.Label("cgroup"), "level",
-			s.Label("level")))
-		v := quantity.Of("limit", s.Last(), quantity.Bytes).Minus(quantity.Of("used", used, quantity.Bytes)).
-			Named("free below the memory limit")
-		if known && v.Number() > 0 && (!ok || v.Below(least)) {
-			least, ok = v, true
-		}
-	}
-	return least, ok
 }

@@ -22,6 +22,7 @@ func Checks() []*check.Check {
 		codeCacheFull,
 		threadGrowth,
 		offHeapGrowth,
+		memoryGrowth,
 		swappedLibrary,
 		foreignAgents,
 		monitorContention,

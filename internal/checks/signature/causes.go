@@ -34,7 +34,7 @@ func garbageEdge(signature string) check.Edge {
 const KnownCode = "code of a signature"
 
 // HotCodeEdges returns the edges from the signatures of the table to the function that owns the CPU time, since they
-// say more about it than its name, and to the lock that Python holds meanwhile.
+// say more about it than its name, to the thread that it fills, and to the lock that Python holds meanwhile.
 func HotCodeEdges() (out check.Causes) {
 	for _, s := range builtIn() {
 		out = append(out, s.hotCodeEdges()...)
@@ -52,6 +52,10 @@ func (s *signature) hotCodeEdges() (out check.Causes) {
 			Why: "it is what the hottest function does",
 		})
 	}
+	out = append(out, check.Edge{
+		Cause: s.Name, Effect: "single-thread-bound", If: evidence.OwnsCPU, Family: KnownCode,
+		Why: "it is what the full thread does",
+	})
 	inPython := func(row *signature) bool { return row.Runs == "python" || row.Runs == "native" } // or in C below it
 	if slices.ContainsFunc(s.rows(), inPython) {
 		out = append(out, check.Edge{

@@ -45,6 +45,10 @@ var (
 		Why: "that a request to a server computes in it: ten in turn are a tenth of a second, which a person notices " +
 			"(J. Nielsen, Response Times: The 3 Important Limits), however little of the CPUs that is",
 	}
+	codeCrowded = &check.Param{
+		Name: "crowded", Default: 0.8, Unit: quantity.Ratio,
+		Why: "load of the host's CPUs: with a fifth of them idle, work in the background takes little from requests",
+	}
 	codeLost = &check.Param{
 		Name: "lost", Default: 0.1, Unit: quantity.CPUs,
 		Why: "a share of a program that uses little is little: less than a tenth of a CPU does not show " +
@@ -124,6 +128,9 @@ func (s *signature) uses() (out []metric.Metric) {
 		}
 		if w.PerWait > 0 {
 			add(&out, metric.Metric(metric.ThreadSwitches))
+		}
+		if w.Background {
+			add(&out, metric.Metric(metric.CPUSeconds))
 		}
 		if stacks.Event(w.Event) == stacks.CPU { // what children that have ended used
 			add(&out, []metric.Metric{metric.ProcessChildrenCPU, metric.ProcessStart}...)
@@ -224,6 +231,9 @@ func (l limits) params(w clause) []*check.Param {
 	}
 	if l.perWait != nil {
 		out = append(out, l.perWait)
+	}
+	if w.Background {
+		out = append(out, codeCrowded)
 	}
 	if stacks.Event(w.Event) == stacks.Alloc {
 		out = append(out, allocGC)

@@ -133,8 +133,7 @@ func (m *measure) judge(p *check.Pass, l limits) {
 		return
 	}
 	m.severity = check.Info
-	if warn := p.Param(l.warn); steady.AtLeast(warn) &&
-		(m.holdsRequests(p, l) || m.holdsJob(p, l) || m.harms(p) && m.isLong(p, l)) {
+	if warn := p.Param(l.warn); steady.AtLeast(warn) && m.matters(p, l) {
 		m.severity, m.limit = evidence.SampledSeverity(m.matched.Count, m.low < warn.Number()), warn
 	}
 	if m.low < m.limit.Number() {
@@ -143,6 +142,25 @@ func (m *measure) judge(p *check.Pass, l limits) {
 	if m.cpu != nil {
 		m.doubts = append(m.doubts, evidence.CPUDoubts(m.cpu)...)
 	}
+}
+
+// matters reports whether somebody loses time by it.
+func (m *measure) matters(p *check.Pass, l limits) bool {
+	if m.clause.Background {
+		return m.harms(p) && m.crowded(p)
+	}
+	return m.holdsRequests(p, l) || m.holdsJob(p, l) || m.harms(p) && m.isLong(p, l)
+}
+
+// crowded reports whether the host's CPUs are full, so that requests and this work take them from each other.
+func (m *measure) crowded(p *check.Pass) bool {
+	_, all, err := evidence.CPUTimes(p)
+	if err != nil {
+		return false
+	}
+	load := all.Load().Named("load of the host's CPUs")
+	m.beside = append(m.beside, load)
+	return load.AtLeast(p.Param(codeCrowded))
 }
 
 // harms reports whether the level costs anything: a share of a busy CPU, memory that the collector works for, or time

@@ -92,6 +92,9 @@ type clause struct {
 	// PerWait is the same for a program that listens on no port: how long it computes there from one wait to the
 	// next.
 	PerWait time.Duration `yaml:"per-wait"`
+	// Background says that no request does this work and none waits for it. It is a warning only where the CPUs are
+	// full.
+	Background bool `yaml:"background"`
 }
 
 // ofCPU reports whether the shares of the clause's event are shares of the CPU time.
@@ -281,6 +284,7 @@ func (s *signature) mistakes() []string {
 		bad(c.PerRequest > 0 && !c.ofCPU(), "where[%d]: per-request is of CPU time", i)
 		bad(c.Served && c.PerRequest == 0, "where[%d]: served goes with per-request", i)
 		bad(c.PerWait > 0 && c.PerRequest == 0, "where[%d]: per-wait goes with per-request", i)
+		bad(c.Background && (!c.ofCPU() || c.PerRequest > 0), "where[%d]: background is of CPU time, for nobody", i)
 		bad(c.Info > c.Warn, "where[%d]: info is above warn", i)
 		twice := slices.ContainsFunc(s.Where[:i], func(o clause) bool { return o.Event == c.Event })
 		bad(twice, "where[%d]: there is one of event %s already", i, c.Event)

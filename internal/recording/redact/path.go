@@ -39,8 +39,14 @@ var (
 		"redis", "sqlalchemy", "psycopg", "psycopg2", "psycopg_pool", "pymysql", "urllib3", "gunicorn", "uvicorn",
 		"waitress", "cheroot", "flask", "django", "werkzeug", "starlette", "anyio", "asgiref", "celery", "billiard",
 		"rq", "dramatiq", "huey", "apscheduler", "kombu", "gevent", "eventlet", "twisted", "aiohttp", "asyncpg",
-		"aiomysql", "httpcore", "hypercorn", "mysql", "grpc",
+		"aiomysql", "httpcore", "hypercorn", "mysql", "grpc", "dateutil", "arrow", "pendulum",
 	}
+	// packages that rules know, below the directories in which npm and Composer install
+	nodePackages = []string{
+		"pug", "ejs", "handlebars", "nunjucks", "lodash", "mustache", "winston", "winston-transport", "logform", "pino",
+		"bunyan", "log4js", "morgan",
+	}
+	phpPackages = []string{"monolog"}
 	// where a Python has its installed packages
 	installed = []string{"site-packages", "dist-packages"}
 )
@@ -68,16 +74,36 @@ func rubyFrom(names []string) int {
 	return len(names)
 }
 
+// packageFrom is [publicFrom] for a file of a package that is installed in a directory of its own.
+func packageFrom(names []string, directory string, packages []string) int {
+	for i, name := range names[:len(names)-1] {
+		if i > 0 && names[i-1] == directory && slices.Contains(packages, name) {
+			return i
+		}
+	}
+	return len(names)
+}
+
 // publicFrom returns the index from which on the names of a path are public: in a module of Python's standard
 // library, or in a package that rules know. It returns the number of names if none is public.
 func publicFrom(names []string) int {
 	last := len(names) - 1
-	if strings.HasSuffix(names[last], ".rb") {
+	switch path.Ext(names[last]) {
+	case ".rb":
 		return rubyFrom(names)
+	case ".js", ".cjs", ".mjs":
+		return packageFrom(names, "node_modules", nodePackages)
+	case ".php":
+		return packageFrom(names, "vendor", phpPackages)
+	case ".py":
+		return pythonFrom(names)
 	}
-	if !strings.HasSuffix(names[last], ".py") {
-		return len(names)
-	}
+	return len(names)
+}
+
+// pythonFrom is [publicFrom] for a Python file.
+func pythonFrom(names []string) int {
+	last := len(names) - 1
 	for i, name := range names[:last] {
 		if pythonLibrary.MatchString(name) && !slices.ContainsFunc(installed, func(d string) bool {
 			return slices.Contains(names[i:], d)
@@ -119,7 +145,7 @@ var plainNames = []string{
 	"system.slice", "user.slice", "machine.slice", "init.scope", "app.slice", "session.slice", "background.slice",
 	"kubepods", "kubepods.slice", "burstable", "besteffort", "guaranteed", "kubepods-burstable.slice",
 	"kubepods-besteffort.slice", "site-packages", "dist-packages", "python3",
-	"node_modules", "ruby", "gems", "vendor_ruby", "…", "***",
+	"node_modules", "vendor", "ruby", "gems", "vendor_ruby", "…", "***",
 }
 
 // plainEnds say what a file is, or a unit of systemd.
