@@ -217,7 +217,7 @@ type Finding struct {
 // A Lead is what a reader wants to know first about a remarkable finding that is not certainly a fault.
 type Lead struct {
 	Heading string // "busy"
-	State   string // "thread 4021 (worker) is full"
+	State   string // "thread 4021 (worker) is full"; empty if it matters only where the host's CPUs are full
 	Why     string // "sendmsg takes 89 % of the CPU time"
 }
 

@@ -304,6 +304,10 @@ func Causes() check.Causes {
 			Why: "the channel is emptied by the goroutine that has no time left",
 		},
 		{
+			Cause: "memory-growth", Effect: "page-fault-storm", If: evidence.FillsMemory,
+			Why: "each page that is kept was new once",
+		},
+		{
 			Cause: "memory-growth", Effect: "interpreter-gc", If: evidence.FillsMemory,
 			Why: "each collection marks what is kept once more",
 		},

@@ -47,10 +47,11 @@ func MoreMemory(effect string) check.Remedy {
 	}
 }
 
-// MemoryLeft returns the least free memory below a limit of the target's control groups.
+// MemoryLeft returns the least memory that the target's control groups may still take, below the limit of any of them.
+// What the kernel can simply drop, the inactive page cache, counts as free.
 func MemoryLeft(p *check.Pass) (least quantity.Value, ok bool) {
 	for _, s := range p.Gauge(metric.CgroupMemoryLimit) {
-		used, known := LastOf(p.Gauge(metric.CgroupMemory, "cgroup", s.Label("cgroup"), "level",
+		used, known := LastOf(p.Gauge(metric.CgroupWorkingSet, "cgroup", s.Label("cgroup"), "level",
 			s.Label("level")))
 		v := quantity.Of("limit", s.Last(), quantity.Bytes).Minus(quantity.Of("used", used, quantity.Bytes)).
 			Named("free below the memory limit")

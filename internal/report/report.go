@@ -346,7 +346,10 @@ func (d *Data) lead() (heading, text string) {
 
 // leading returns the finding of a target that is no fault but that a reader wants to know first, or nil.
 func (d *Data) leading() *Finding {
-	i := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.Role == Note && f.Lead.Heading != "" })
+	full := d.fullCPUs() != ""
+	i := slices.IndexFunc(d.Findings, func(f Finding) bool {
+		return f.Role == Note && f.Lead.Heading != "" && (full || f.Lead.State != "")
+	})
 	if i < 0 || d.wholeHost() {
 		return nil
 	}

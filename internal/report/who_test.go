@@ -88,6 +88,19 @@ func TestBusy(t *testing.T) {
 	if d.Heading() != "no bottleneck found" || strings.Contains(d.Verdict.Summary, "full") {
 		t.Errorf("%s: %q, with CPUs to spare", d.Heading(), d.Verdict.Summary)
 	}
+	statement := Finding{Role: Note, Finding: check.Finding{Lead: check.Lead{
+		Heading: "busy", Why: "91 % of the statements' time reads all of table orders",
+	}}}
+	d.Findings = []Finding{statement}
+	d.Verdict.decide(d)
+	if d.Heading() != "no bottleneck found" || strings.Contains(d.Verdict.Summary, "orders") {
+		t.Errorf("%s: %q, of a statement beside CPUs to spare", d.Heading(), d.Verdict.Summary)
+	}
+	d.Findings = append(d.Findings, Finding{Role: Note, Finding: check.Finding{Check: "cpu-saturated"}})
+	d.Verdict.decide(d)
+	if got := d.Verdict.Summary; !strings.HasPrefix(got, "The CPUs are full: ") || !strings.Contains(got, "orders") {
+		t.Errorf("%q, with a queue at CPUs that are busy for 75 %% of the time", got)
+	}
 }
 
 // TestNext: a healthy host's next command is about its busiest process, and never about perfdoctor. A healthy target is

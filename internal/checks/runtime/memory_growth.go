@@ -41,21 +41,22 @@ A program that keeps what it has finished with grows until its control group or
 the host has no memory left, and is killed. Its collector, if it has one, works
 more with each object that is kept.
 
-Measured: resident memory of the target's processes, which must rise through the
-window, by tens of MiB and about as fast at its end. It is a warning for a
-server whose growth would fill its memory limit, or the host, within minutes; in
-the first minute of a server only if it grows by hundreds of MiB. Other programs
-load what they work on, and a cache grows until it is full: for those it is
-information. The JVM has checks of its own, which know its heap.
+Measured: private resident memory of the target's processes, without files and
+shared memory. It must rise through the window, by tens of MiB and about as fast
+at its end. It is a warning for a server whose growth would fill its memory
+limit, or the host, within minutes; in the first minute of a server only if it
+grows by hundreds of MiB. Other programs load what they work on, and a cache
+grows until it is full: for those it is information. The JVM has checks of its
+own, which know its heap.
 
 Fix: compare two heap profiles, and bound what grows. Risk: a heap snapshot
 stops the program while it is written.
 Won't help: more memory or a larger limit only delays the end.
-Disproof: VmRSS in /proc/PID/status stops rising while the load goes on.`,
+Disproof: RssAnon in /proc/PID/status stops rising while the load goes on.`,
 	URL:   "https://man7.org/linux/man-pages/man5/proc_pid_status.5.html",
-	Needs: []metric.Metric{metric.ProcessRSS},
+	Needs: []metric.Metric{metric.ProcessPrivate},
 	Uses: []metric.Metric{
-		metric.CgroupMemoryLimit, metric.CgroupMemory, metric.MemoryAvailable, metric.JVMInfo, metric.TargetInfo,
+		metric.CgroupMemoryLimit, metric.CgroupWorkingSet, metric.MemoryAvailable, metric.JVMInfo, metric.TargetInfo,
 		metric.ScriptRuntime, metric.ScriptProfileSamples, metric.TargetListenPorts, metric.UnixBacklog,
 		metric.UDPQueue, metric.ProcessStart,
 	},
@@ -67,30 +68,30 @@ Disproof: VmRSS in /proc/PID/status stops rising while the load goes on.`,
 }
 
 func runMemoryGrowth(p *check.Pass) error {
-	for _, rss := range p.Gauge(metric.ProcessRSS) {
-		if len(p.Info(metric.JVMInfo, "pid", rss.Label("pid"))) > 0 {
+	for _, private := range p.Gauge(metric.ProcessPrivate) {
+		if len(p.Info(metric.JVMInfo, "pid", private.Label("pid"))) > 0 {
 			continue
 		}
-		if rate, ok := steadyGrowth(p, rss); ok {
-			reportMemoryGrowth(p, rss, rate)
+		if rate, ok := steadyGrowth(p, private); ok {
+			reportMemoryGrowth(p, private, rate)
 		}
 	}
 	return nil
 }
 
 // steadyGrowth returns how fast a process grows. ok is false if it does not grow, by little, or levels off.
-func steadyGrowth(p *check.Pass, rss recording.GaugeSeries) (rate quantity.Value, ok bool) {
-	n := len(rss.Points)
+func steadyGrowth(p *check.Pass, private recording.GaugeSeries) (rate quantity.Value, ok bool) {
+	n := len(private.Points)
 	if n < evidence.LeastForRise {
 		return rate, false
 	}
-	grown := quantity.Of("more resident memory", rss.Last()-rss.First(), quantity.Bytes)
+	grown := quantity.Of("more private memory", private.Last()-private.First(), quantity.Bytes)
 	p.Read(grown)
 	if grown.Below(p.Param(paramMemoryGrowth)) {
 		return rate, false
 	}
-	rate = grown.Per(quantity.Of("", rss.Span().Seconds(), quantity.Seconds)).Named("growth of resident memory")
-	late := meanOf(rss.Points[n-n/4:]) - meanOf(rss.Points[n/2:n-n/4])
+	rate = grown.Per(quantity.Of("", private.Span().Seconds(), quantity.Seconds)).Named("growth of private memory")
+	late := meanOf(private.Points[n-n/4:]) - meanOf(private.Points[n/2:n-n/4])
 	steps := float64(n-n/2) / 2 // from the middle of one of these quarters to that of the other
 	lasts := quantity.Of("more in the last quarter than before it", late, quantity.Bytes).
 		Per(quantity.Of("by the mean growth", grown.Number()*steps/float64(n-1), quantity.Bytes))
@@ -107,13 +108,14 @@ func meanOf(points []series.Point) float64 {
 	return series.Mean(values)
 }
 
-func reportMemoryGrowth(p *check.Pass, rss recording.GaugeSeries, rate quantity.Value) {
-	pid := rss.Label("pid")
+func reportMemoryGrowth(p *check.Pass, private recording.GaugeSeries, rate quantity.Value) {
+	pid := private.Label("pid")
 	number, _ := strconv.Atoi(pid)
+	subject := evidence.PIDSubject(pid, private.Label("comm"))
 	f := check.Finding{
-		Subject: evidence.PIDSubject(pid, rss.Label("comm")), Severity: check.Info, Confidence: check.Medium,
-		Summary:  fmt.Sprintf("The memory of %s grows by %s", evidence.PIDName(pid, rss.Label("comm")), rate.Text()),
-		Evidence: []quantity.Value{rate, quantity.Of("resident now", rss.Last(), quantity.Bytes)},
+		Subject: subject, Severity: check.Info, Confidence: check.Medium,
+		Summary:  fmt.Sprintf("The memory of %s grows by %s", subject.ID, rate.Text()),
+		Evidence: []quantity.Value{rate, quantity.Of("private now", private.Last(), quantity.Bytes)},
 		Doubts:   []string{"a cache grows like a leak until it is full"},
 		Remedies: []check.Remedy{{
 			Action: "Compare two heap profiles under load (" + heapProfileOf(evidence.RuntimeOf(p, number)) +
@@ -122,21 +124,21 @@ func reportMemoryGrowth(p *check.Pass, rss recording.GaugeSeries, rate quantity.
 			Effect: fmt.Sprintf("growth from %s to none", rate.Text()),
 		}},
 		Placebos: []string{"More memory, or a larger limit: it only delays the end."},
-		Disproof: "grep VmRSS /proc/" + check.Quote(pid) + "/status stops rising while the load goes on.",
+		Disproof: "grep RssAnon /proc/" + check.Quote(pid) + "/status stops rising while the load goes on.",
 	}
 	left, ok := evidence.MemoryLeft(p)
 	full := "its memory limit is reached"
-	if !ok {
-		left, ok = hostMemoryLeft(p)
-		full = "the host has no memory left"
+	if host, known := hostMemoryLeft(p); known && (!ok || host.Below(left)) {
+		left, ok, full = host, true, "the host has no memory left"
 	}
 	if ok {
 		soon := left.Per(rate).As(quantity.Seconds).Named("until that is used, at this rate")
 		f.Evidence = append(f.Evidence, left, soon)
 		if soon.Below(p.Param(evidence.ParamGrowthSoon)) {
 			f.Summary += fmt.Sprintf("; at this rate %s in %s", full, soon.Text())
-			if serves, _ := evidence.Serves(p); serves && !justBegan(p, rss) {
+			if serves, _ := evidence.Serves(p); serves && !justBegan(p, private) {
 				f.Severity, f.Facts = check.Warning, []check.Fact{evidence.FillsMemory}
+				f.Weight = 1 - soon.Number()/p.Param(evidence.ParamGrowthSoon).Number() // of that time it is gone
 			}
 		}
 	}
@@ -145,9 +147,9 @@ func reportMemoryGrowth(p *check.Pass, rss recording.GaugeSeries, rate quantity.
 }
 
 // justBegan reports whether a process may grow because it has just begun.
-func justBegan(p *check.Pass, rss recording.GaugeSeries) bool {
-	age, ok := evidence.First(p.Gauge(metric.ProcessStart, "pid", rss.Label("pid")))
-	grown := quantity.Of("", rss.Last()-rss.First(), quantity.Bytes)
+func justBegan(p *check.Pass, private recording.GaugeSeries) bool {
+	age, ok := evidence.First(p.Gauge(metric.ProcessStart, "pid", private.Label("pid")))
+	grown := quantity.Of("", private.Last()-private.First(), quantity.Bytes)
 	return ok && grown.Below(p.Param(paramMemoryLarge)) &&
 		quantity.Of("age", age.First(), quantity.Seconds).Below(p.Param(paramMemoryYoung))
 }

@@ -37,7 +37,7 @@ Won't help: a smaller heap only delays the end.
 Disproof: RSS in /proc/PID/status stops rising while the load goes on.`,
 	URL:    "https://docs.oracle.com/en/java/javase/17/vm/native-memory-tracking.html",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSpace, metric.ProcessRSS},
-	Uses:   []metric.Metric{metric.CgroupMemoryLimit, metric.CgroupMemory, metric.JVMMetaspace, metric.JVMFlag},
+	Uses:   []metric.Metric{metric.CgroupMemoryLimit, metric.CgroupWorkingSet, metric.JVMMetaspace, metric.JVMFlag},
 	Params: []*check.Param{paramOffHeapGrowth, evidence.ParamGrowthSoon, evidence.ParamRiseFall},
 	Run: func(p *check.Pass) error {
 		return evidence.EachJVM(p, func(pid string) bool { return runOffHeapGrowth(p, pid) })

@@ -183,7 +183,7 @@ func scanFinding(p *check.Pass, list []tableScan, share, inside quantity.Value) 
 // wholeTableFinding is about scans that may be wanted.
 func wholeTableFinding(p *check.Pass, list []tableScan, share, inside quantity.Value) check.Finding {
 	s := list[0]
-	return check.Finding{
+	f := check.Finding{
 		Subject: check.Subject{Kind: "table", ID: s.table}, Severity: check.Info, Confidence: scanConfidence(p, inside),
 		Weight: share.Number(),
 		Summary: fmt.Sprintf("%s of the statements' time reads all of table %s, %s; whether it must cannot be told "+
@@ -202,6 +202,14 @@ func wholeTableFinding(p *check.Pass, list []tableScan, share, inside quantity.V
 		Placebos: []string{"An index, where the statement needs all rows."},
 		Disproof: "the statement is a report, and nobody waits for it.",
 	}
+	if share.AtLeast(p.Param(scanWarn)) {
+		f.Lead = check.Lead{
+			Heading: "busy",
+			Why: fmt.Sprintf("%s of the statements' time reads all of table %s: %s", share.Text(), s.table,
+				s.statementText()),
+		}
+	}
+	return f
 }
 
 // scanConfidence goes by how often sessions were seen in a scan.

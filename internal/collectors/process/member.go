@@ -26,13 +26,14 @@ func memberCollector() collect.Collector {
 			"process",
 		Provides: []metric.Metric{
 			metric.ProcessCPU, metric.ProcessChildrenCPU, metric.ProcessFaults, metric.ProcessRSS,
-			metric.ProcessThreads,
+			metric.ProcessPrivate, metric.ProcessThreads,
 			metric.ProcessFDs, metric.ProcessFDLimit, metric.ProcessStart, metric.ProcessCalls,
 			metric.ProcessCallBytes,
 		},
 		Open: func(_ context.Context, env collect.Env) (collect.Source, error) {
 			if env.Target.Kind == host.KindHost {
-				return withoutTarget(metric.ProcessFaults, metric.ProcessRSS, metric.ProcessThreads,
+				return withoutTarget(metric.ProcessFaults, metric.ProcessRSS, metric.ProcessPrivate,
+					metric.ProcessThreads,
 					metric.ProcessCalls, metric.ProcessCallBytes), nil
 			}
 			m := &memberSource{env: env, files: newFileCounter(env.Host), pageSize: float64(os.Getpagesize())}
@@ -66,6 +67,7 @@ func (m *memberSource) sample(ctx context.Context, a *recording.Appender) error 
 	}
 	for _, p := range busiest(list, maxIOReads) {
 		m.appendIO(a, p.Stat)
+		m.appendPrivate(a, p.Stat)
 	}
 	m.files.report(a)
 	return ctx.Err()
@@ -123,6 +125,24 @@ func (m *memberSource) appendIO(a *recording.Appender, st host.Stat) {
 	a.Counter(metric.ProcessCalls, n.writes, pid, st.Comm, "write")
 	a.Counter(metric.ProcessCallBytes, n.read, pid, st.Comm, "read")
 	a.Counter(metric.ProcessCallBytes, n.written, pid, st.Comm, "write")
+}
+
+// appendPrivate adds the memory of a process that only it has.
+func (m *memberSource) appendPrivate(a *recording.Appender, st host.Stat) {
+	pid := strconv.Itoa(st.PID)
+	path := m.env.Host.Proc + "/" + pid + "/statm"
+	b, err := host.ReadRecord(path, m.buf)
+	pages := 0.0
+	if err == nil {
+		m.buf = b
+		pages, err = parsePrivate(b)
+	}
+	switch {
+	case err == nil:
+		a.Gauge(metric.ProcessPrivate, pages*m.pageSize, pid, st.Comm)
+	case !gone(err):
+		a.Missing(metric.ProcessPrivate, status(err), fmt.Sprintf("%s: %v", path, err), asRoot)
+	}
 }
 
 // readUptime returns the seconds since boot including time in suspend, as in the start times of processes.

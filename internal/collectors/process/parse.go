@@ -45,3 +45,19 @@ func parseRunDelay(b []byte) (float64, error) {
 	}
 	return float64(wait) / 1e9, nil
 }
+
+// parsePrivate reads statm, whose second and third numbers are the resident pages and those of them that are of files
+// or shared (fs/proc/array.c, proc_pid_statm). It returns the pages that are neither.
+func parsePrivate(b []byte) (pages float64, err error) {
+	f := bytes.Fields(b)
+	if len(f) < 3 {
+		return 0, errors.New("statm has not three numbers")
+	}
+	var n [2]uint64
+	for i, text := range f[1:3] {
+		if n[i], err = strconv.ParseUint(string(text), 10, 48); err != nil {
+			return 0, fmt.Errorf("bad number of pages %.40q", text)
+		}
+	}
+	return max(0, float64(n[0])-float64(n[1])), nil
+}

@@ -73,6 +73,9 @@ func parseFile(t *testing.T, f txtar.File) {
 		"schedstat":            {number: 3.92},
 		"schedstat-short":      {failed: true},
 		"schedstat-bad-number": {failed: true},
+		"statm":                {number: 3263},
+		"statm-short":          {failed: true},
+		"statm-bad-number":     {failed: true},
 		"uptime":               {number: 350735.47},
 		"uptime-infinite":      {failed: true},
 	}[f.Name]
@@ -86,6 +89,8 @@ func parseFile(t *testing.T, f txtar.File) {
 		got.number, got.ok, err = parseFileLimit(f.Data)
 	case "schedstat":
 		got.number, err = parseRunDelay(f.Data)
+	case "statm":
+		got.number, err = parsePrivate(f.Data)
 	case "uptime":
 		got.number, err = parseUptime(f.Data)
 	}
@@ -138,6 +143,9 @@ func FuzzParse(f *testing.F) {
 		}
 		if wait, err := parseRunDelay(b); err == nil && wait < 0 {
 			t.Errorf("run delay %v", wait)
+		}
+		if n, err := parsePrivate(b); err == nil && n < 0 {
+			t.Errorf("private pages %v", n)
 		}
 		if n, err := parseIO(b); err == nil && (n.diskRead < 0 || n.diskWritten < 0) {
 			t.Errorf("I/O %+v", n)

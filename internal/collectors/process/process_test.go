@@ -127,6 +127,10 @@ func TestMember(t *testing.T) {
 	if n := gauge(t, rec, metric.ProcessRSS, pid); n < 2000*float64(os.Getpagesize()) || n > 1<<30 {
 		t.Errorf("resident %v", n)
 	}
+	private, resident := gauge(t, rec, metric.ProcessPrivate, pid), gauge(t, rec, metric.ProcessRSS, pid)
+	if private < 2000*float64(os.Getpagesize()) || private >= resident {
+		t.Errorf("private %v of %v: the program's file is not", private, resident)
+	}
 	if n := gauge(t, rec, metric.ProcessStart, pid); n > 60 {
 		t.Errorf("age %v s", n)
 	}

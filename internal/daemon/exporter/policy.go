@@ -115,7 +115,8 @@ func setProcesses(set func(policy, ...metric.Metric)) {
 	set(policy{keep: []string{"comm", "mode", "member"}, each: comm}, metric.ProcessCPU,
 		metric.ProcessChildrenCPU)
 	set(policy{keep: []string{"comm", "kind"}, each: comm}, metric.ProcessFaults)
-	set(policy{keep: comm, each: comm}, metric.ProcessRSS, metric.ProcessThreads, metric.HostProcessRSS)
+	set(policy{keep: comm, each: comm}, metric.ProcessRSS, metric.ProcessPrivate, metric.ProcessThreads,
+		metric.HostProcessRSS)
 	set(policy{keep: []string{"comm", "direction"}, each: comm}, metric.HostProcessIO, metric.ProcessCalls,
 		metric.ProcessCallBytes)
 	set(policy{leave: perPID}, metric.ProcessInfo, metric.HostProcessDelay)

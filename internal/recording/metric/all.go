@@ -31,7 +31,7 @@ func All() []Metric {
 		MaxSynBacklog, Syncookies, AbortOnOverflow, IPForward, MaxOrphans, TCPMemPressure, TCPMemHigh, NetdevMaxBacklog,
 		NetdevBudget,
 		TargetInfo, ProcessCPU, ProcessChildrenCPU, ProcessInfo, HostProcessRSS, HostProcessIO, HostProcessDelay,
-		ProcessFaults, ProcessRSS, ProcessThreads, ProcessFDs, ProcessFDLimit, ProcessStart,
+		ProcessFaults, ProcessRSS, ProcessPrivate, ProcessThreads, ProcessFDs, ProcessFDLimit, ProcessStart,
 		FileSystemSize, FileSystemFree, FileSystemInodes, FileSystemUnused,
 		ThreadCPU, ThreadSwitches, ThreadRunDelay, ThreadStates, ThreadPools, TargetCPUs, ProcessCalls, ProcessCallBytes,
 		ThreadStateTime,

@@ -31,6 +31,9 @@ var (
 		"Page faults of the target's processes; kind is minor or major.", "pid", "comm", "kind")
 	ProcessRSS = gauge("process_resident_bytes", q.Bytes, "/proc/PID/stat",
 		"Resident memory of the target's processes.", "pid", "comm")
+	ProcessPrivate = gauge("process_private_bytes", q.Bytes, "/proc/PID/statm",
+		"Resident memory of the target's processes, the 32 busiest, that is neither of a file nor shared: heaps and "+
+			"stacks.", "pid", "comm")
 	ProcessThreads = gauge("process_threads", q.Threads, "/proc/PID/stat", "Threads of the target's processes.",
 		"pid", "comm")
 	ProcessFDs = gauge("process_open_fds", q.Files, "/proc/PID/fd", "Open file descriptors of the target's "+
