@@ -125,7 +125,9 @@ func meanwhile(p *check.Pass, l *ledger.Ledger, work *ledger.Pool, f *check.Find
 		f.Summary += "; its threads " + standing
 	}
 	if work == nil {
-		keptByIdle(l, f)
+		if !hanging(l, f) {
+			keptByIdle(l, f)
+		}
 		return
 	}
 	place, waits := work.Sum(func(at ledger.Place) bool { return at.Part.Work() })
@@ -138,6 +140,27 @@ func meanwhile(p *check.Pass, l *ledger.Ledger, work *ledger.Pool, f *check.Find
 	if standing == "" && place.Asked() && place.Seconds >= most*work.Working() {
 		f.Summary += "; its threads wait for answers of " + place.On + " meanwhile"
 	}
+}
+
+// hanging reports whether the workers wait for the rest of what a peer has begun to send, and says so: an answer
+// without a length ends with its connection, which the peer keeps open, or it stopped in the middle.
+func hanging(l *ledger.Ledger, f *check.Finding) bool {
+	for _, pool := range l.Pools {
+		place, seconds := pool.Sum(func(at ledger.Place) bool { return at.Part == ledger.Message })
+		const most = 0.7 // of the pool's time: the rest is of the process that watches over the workers
+		if seconds < most*pool.Wall || place.On == "" {
+			continue
+		}
+		f.Summary += "; they have had something from " + place.On + " and wait for more, which does not come"
+		f.Remedies = append([]check.Remedy{{
+			Action: "have " + place.On + " end its answers (Content-Length, or close the connection), and give what " +
+				"reads them a timeout (PHP: default_socket_timeout)",
+			Risk:   "an answer that takes longer than the timeout is lost",
+			Effect: "a worker is free when the answer is complete, or the time is up",
+		}}, f.Remedies...)
+		return true
+	}
+	return false
 }
 
 // keptByIdle says what holds back a program without work: its workers, if each of them keeps a connection on which
