@@ -91,21 +91,13 @@ func steadyGrowth(p *check.Pass, private recording.GaugeSeries) (rate quantity.V
 		return rate, false
 	}
 	rate = grown.Per(quantity.Of("", private.Span().Seconds(), quantity.Seconds)).Named("growth of private memory")
-	late := meanOf(private.Points[n-n/4:]) - meanOf(private.Points[n/2:n-n/4])
-	steps := float64(n-n/2) / 2 // from the middle of one of these quarters to that of the other
+	values := series.Values(private.Points)
+	late := series.Mean(values[n-n/4:]) - series.Mean(values[n/2:n-n/4]) // a collector gives memory back between points
+	steps := float64(n-n/2) / 2                                          // from the middle of one of these quarters to that of the other
 	lasts := quantity.Of("more in the last quarter than before it", late, quantity.Bytes).
 		Per(quantity.Of("by the mean growth", grown.Number()*steps/float64(n-1), quantity.Bytes))
 	p.Read(lasts)
 	return rate, lasts.AtLeast(p.Param(paramMemoryLasts))
-}
-
-// meanOf returns the mean of some points: a collector gives memory back between two of them.
-func meanOf(points []series.Point) float64 {
-	var values []float64
-	for _, point := range points {
-		values = append(values, point.Value)
-	}
-	return series.Mean(values)
 }
 
 func reportMemoryGrowth(p *check.Pass, private recording.GaugeSeries, rate quantity.Value) {

@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
-	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
@@ -143,17 +141,15 @@ func (pool *scriptPool) serves(w *evidence.Waiting) bool {
 
 // ranOrReady returns the seconds in which a pool's threads, by their index in the profile, ran or were ready to.
 func ranOrReady(p *check.Pass, w *evidence.Waiting, threads map[int]int64) (seconds float64) {
-	of := map[string]bool{}
+	of := map[int]bool{}
 	for at := range threads {
 		if at >= 0 {
-			of[strconv.Itoa(w.Profile.Threads[at].ID)] = true
+			of[w.Profile.Threads[at].ID] = true
 		}
 	}
-	for _, m := range []*metric.Counter{metric.ThreadCPU, metric.ThreadRunDelay} {
-		for _, s := range p.Counter(m) {
-			if n, ok := s.Increase(); ok && of[s.Label("tid")] {
-				seconds += n
-			}
+	for _, t := range evidence.BusyThreads(p) {
+		if of[t.TID] {
+			seconds += t.Seconds + t.Waited
 		}
 	}
 	return seconds
