@@ -301,7 +301,7 @@ func shareOf(u, l recording.GaugeSeries) *LimitShare {
 		Limit: quantity.Of("limit", l.Last(), unit),
 	}
 	s.Share = s.Used.Per(s.Limit).Named("in use / limit")
-	rise, apart := riseOfHalves(u.Points)
+	rise, apart := RiseOfHalves(u.Points)
 	if rise <= 0 || apart <= 0 {
 		return s
 	}
@@ -320,9 +320,9 @@ func shareOf(u, l recording.GaugeSeries) *LimitShare {
 // is noise.
 const foreseen = 30 * 24 * 3600
 
-// riseOfHalves returns by how much the mean of the second half of the points exceeds the mean of the first half, and
+// RiseOfHalves returns by how much the mean of the second half of the points exceeds the mean of the first half, and
 // how many seconds their mean times are apart: one outlier at an end makes no trend.
-func riseOfHalves(points []recording.Point) (rise, apart float64) {
+func RiseOfHalves(points []recording.Point) (rise, apart float64) {
 	n := len(points) / 2
 	for i := range n {
 		first, second := points[i], points[len(points)-n+i]

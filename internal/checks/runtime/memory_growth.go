@@ -10,7 +10,6 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
-	"github.com/perfdoctor/perfdoctor/internal/series"
 )
 
 var (
@@ -91,12 +90,9 @@ func steadyGrowth(p *check.Pass, private recording.GaugeSeries) (rate quantity.V
 		return rate, false
 	}
 	rate = grown.Per(quantity.Of("", private.Span().Seconds(), quantity.Seconds)).Named("growth of private memory")
-	values := series.Values(private.Points)
-	// Of quarters, not of points: a collector gives memory back between two of them.
-	late := series.Mean(values[n-n/4:]) - series.Mean(values[n/2:n-n/4])
-	steps := float64(n-n/2) / 2 // from the middle of one of these quarters to that of the other
-	lasts := quantity.Of("more in the last quarter than before it", late, quantity.Bytes).
-		Per(quantity.Of("by the mean growth", grown.Number()*steps/float64(n-1), quantity.Bytes))
+	rise, apart := evidence.RiseOfHalves(private.Points[n/2:])
+	lasts := quantity.Of("more in the last quarter than before it", rise, quantity.Bytes).
+		Per(quantity.Of("by the mean growth", rate.Number()*apart, quantity.Bytes))
 	p.Read(lasts)
 	return rate, lasts.AtLeast(p.Param(paramMemoryLasts))
 }
