@@ -76,12 +76,12 @@ func (e Edge) Condition() string {
 // cause.
 func (c Causes) Validate(checks []*Check) error {
 	var errs []error
-	seen := map[[2]string]bool{}
+	seen := map[Edge]bool{} // two edges may have different conditions
 	for _, e := range c {
 		bad := func(format string, args ...any) {
 			errs = append(errs, fmt.Errorf("%s -> %s: "+format, append([]any{e.Cause, e.Effect}, args...)...))
 		}
-		pair := [2]string{e.Cause, e.Effect}
+		same := Edge{Cause: e.Cause, Effect: e.Effect, If: e.If, Unless: e.Unless}
 		cause, effect := byName(checks, e.Cause), byName(checks, e.Effect)
 		switch {
 		case cause == nil || effect == nil:
@@ -89,10 +89,10 @@ func (c Causes) Validate(checks []*Check) error {
 			continue
 		case e.Cause == e.Effect:
 			bad("a check does not explain itself")
-		case seen[pair]:
+		case seen[same]:
 			bad("the edge is there twice")
 		}
-		seen[pair] = true
+		seen[same] = true
 		if e.Why == "" {
 			bad("the edge has no reason")
 		}

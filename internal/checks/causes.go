@@ -228,6 +228,8 @@ func Causes() check.Causes {
 
 		// The runtime.
 		{Cause: "heap-growth", Effect: "gc-overhead", Why: "the fuller the heap, the more collections"},
+		{Cause: "direct-memory-full", Effect: "explicit-gc", Why: "Bits.reserveMemory calls System.gc() to free some"},
+		{Cause: "direct-memory-full", Effect: "event-loop-blocked", Why: "the loop waits for direct memory, too"},
 		{Cause: "explicit-gc", Effect: "gc-overhead", Why: "the program asks for the collections"},
 		{
 			Cause: "gc-threads-oversized", Effect: "gc-overhead",
@@ -258,6 +260,22 @@ func Causes() check.Causes {
 		{
 			Cause: "gc-overhead", Effect: "event-loop-blocked", If: evidence.StopsMost,
 			Why: "the thread that it waits for is stopped for most of the time",
+		},
+		{
+			Cause: "safepoint-time", Effect: "lock-held", If: evidence.StopsMost,
+			Why: "the holder of the lock is stopped for most of the time",
+		},
+		{
+			Cause: "safepoint-time", Effect: "event-loop-blocked", If: evidence.StopsMost,
+			Why: "the loop is stopped for most of the time",
+		},
+		{
+			Cause: "safepoint-time", Effect: "single-thread-bound", If: evidence.StopsMost,
+			Why: "the full thread is the one that stops all others",
+		},
+		{
+			Cause: "class-loading", Effect: "gc-overhead", Unless: evidence.ObjectsFill,
+			Why: "new classes begin the collections",
 		},
 		{Cause: "gc-overhead", Effect: "allocation-rate", Why: "the rate matters by the collections that it costs"},
 		{
@@ -343,5 +361,5 @@ func Causes() check.Causes {
 		{Cause: "allocator-contention", Effect: "syscall-storm", Why: "threads wait for an arena in futex calls"},
 		{Cause: "allocator-contention", Effect: "lock-contention", Why: "the lock is that of an arena"},
 	}
-	return slices.Concat(table, signature.GarbageEdges(), signature.HotCodeEdges())
+	return slices.Concat(table, signature.GarbageEdges(), signature.LockEdges(), signature.HotCodeEdges())
 }

@@ -52,7 +52,7 @@ func TestOwnSignature(t *testing.T) {
 			"40 % of the CPU time goes into the legacy codec, for com.example.shop.") {
 		t.Errorf("findings: %+v", res.Findings)
 	}
-	if err := causes.Validate(slices.Concat(Suite(), list)); err != nil || len(causes.Of("legacy-codec")) != 3 {
+	if err := causes.Validate(slices.Concat(Suite(), list)); err != nil || len(causes.Of("legacy-codec")) != 5 {
 		t.Errorf("%v, %v", causes.Of("legacy-codec"), err)
 	}
 }

@@ -26,6 +26,10 @@ const (
 	FillsMemory check.Fact = "fills-memory"
 	// MostGarbage says that the collector works more for this code than for all other code.
 	MostGarbage check.Fact = "makes-most-of-the-garbage"
+	// ObjectsFill says that collections begin because objects fill the heap, and not for the metadata of classes.
+	ObjectsFill check.Fact = "objects-fill-the-heap"
+	// MostLockWaits says that most of the time that threads wait for locks they wait in this code.
+	MostLockWaits check.Fact = "has-most-of-the-waits-for-locks"
 	// MostAnswers says that this is most of what the target's threads wait for at destinations.
 	MostAnswers check.Fact = "most-of-the-answers"
 	// NobodysWork says that no other thread's work ends the waits: a sleep, a permit, a connection.

@@ -10,6 +10,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
+	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
 )
 
 // PausesTooLong is the default of two checks: the one that warns of pauses, and the one that explains them.
@@ -263,4 +264,17 @@ func TellJVM(p *check.Pass, pid string, cpus, threads quantity.Value) check.Reme
 			"ActiveProcessorCount to %.0f.", n)
 	}
 	return r
+}
+
+// DumpedMethod strips the file and line from a frame of a thread dump: java.lang.Object.wait(Native Method).
+func DumpedMethod(frame string) string {
+	if i := strings.IndexAny(frame, "(:"); i >= 0 {
+		return frame[:i]
+	}
+	return frame
+}
+
+// ShortMethod returns Object.wait for java.lang.Object.wait.
+func ShortMethod(name string) string {
+	return ShortName(stacks.Frame{Name: name, Kind: stacks.Compiled})
 }

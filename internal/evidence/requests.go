@@ -208,6 +208,14 @@ func readExchanges(rec *recording.Recording) *[]keynumber.Exchanges {
 	return &list
 }
 
+// Silent reports whether a destination that the target asks ended no exchange in the window: it sent no answer.
+func Silent(p *check.Pass, destination string) bool {
+	return p.Recorded(metric.ExchangesCounted) && !slices.ContainsFunc(*check.Shared(p, readExchanges),
+		func(e keynumber.Exchanges) bool {
+			return e.Side == "client" && e.Endpoint == destination && e.Count > 0
+		})
+}
+
 // stillWaiting returns the mean over the samples of the least number from each sample on.
 func stillWaiting(looks []float64) float64 {
 	least := slices.Clone(looks)

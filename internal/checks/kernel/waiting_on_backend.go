@@ -9,6 +9,7 @@ import (
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric/quantity"
 	"github.com/perfdoctor/perfdoctor/internal/recording/stacks"
@@ -104,6 +105,8 @@ type clientPool struct {
 	all, work       stacks.Weight // work: not idle
 	waits, runs     stacks.Weight // in a client
 	waitsAt, runsAt []evidence.Hit
+	held            map[int]int64 // nanoseconds that a thread waits with a request in hand
+	peer            string        // whom one of these asks
 }
 
 // runWaitingOnBackend reads the profile of a JVM, which knows its clients, or else what BPF saw of the threads of any
@@ -128,7 +131,7 @@ func runJavaBackend(p *check.Pass) error {
 	if err != nil {
 		return err
 	}
-	pools := clientPools(w)
+	pools := clientPools(p, w)
 	if len(pools) == 0 {
 		p.Read(quantity.Of("threads in a client", 0, quantity.Threads))
 		return nil
@@ -151,15 +154,21 @@ func runJavaBackend(p *check.Pass) error {
 }
 
 // clientPools returns the pools with threads in a client, those with most of that time first.
-func clientPools(w *evidence.Waiting) []*clientPool {
+func clientPools(p *check.Pass, w *evidence.Waiting) []*clientPool {
 	client, _ := hotcode.Frames(w.Profile, clientFrames)
+	l, _ := evidence.LedgerOf(p)
+	loops := w.EventLoops()
 	byPool := map[string]*clientPool{}
 	for _, s := range w.Samples {
 		name := w.Pool(s)
 		if byPool[name] == nil {
-			byPool[name] = &clientPool{name: name}
+			byPool[name] = &clientPool{name: name, held: map[int]int64{}}
 		}
-		byPool[name].add(w, s, client)
+		asked := ledger.Asked{}
+		if !loops[s.Thread] { // a blocked loop has a check of its own
+			asked = asks(w, l, s)
+		}
+		byPool[name].add(w, s, s.Innermost(client), asked)
 	}
 	var out []*clientPool
 	for _, c := range byPool {
@@ -174,7 +183,21 @@ func clientPools(w *evidence.Waiting) []*clientPool {
 	return out
 }
 
-func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, client stacks.Set) {
+// asks returns whom a thread asks that waits for the network, by the kernel: a program need not use a known client. Who
+// waits for messages may do so by design, unless it has a request in hand.
+func asks(w *evidence.Waiting, l *ledger.Ledger, s stacks.Sample) (a ledger.Asked) {
+	if wait, _ := w.Waits.Of(s); wait != hotcode.ForNetwork || l == nil || s.Thread < 0 {
+		return a
+	}
+	a = l.Asks(w.ThreadOf(s).ID)
+	if request, _ := w.Waits.Serves(s); !a.Answers && !request {
+		return ledger.Asked{}
+	}
+	return a
+}
+
+// add adds a sample: at is where it is in a known client, or -1; asked is what the kernel knows.
+func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, at int, asked ledger.Asked) {
 	wait, waitsAt := w.Waits.Of(s)
 	if wait == hotcode.Idle && w.Waits.TakesTurn(s) {
 		return // somebody has to select
@@ -184,15 +207,18 @@ func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, client stacks.Set
 		return
 	}
 	c.work.Add(s)
-	at := s.Innermost(client)
 	switch {
-	case at < 0:
+	case at < 0 && asked.Peer == "":
 	case wait == hotcode.NotWaiting:
 		c.runs.Add(s)
 		c.runsAt = append(c.runsAt, evidence.Hit{Sample: s, At: at})
 	case wait == hotcode.ForNetwork:
 		c.waits.Add(s)
 		c.waitsAt = append(c.waitsAt, evidence.Hit{Sample: s, At: waitsAt})
+		if request, _ := w.Waits.Serves(s); request && asked.Peer != "" {
+			c.held[s.Thread] += s.Value
+			c.peer = asked.Peer
+		}
 	}
 }
 
@@ -246,12 +272,38 @@ func (c *clientPool) finding(p *check.Pass, w *evidence.Waiting, threads, share 
 		f.Severity = check.Warning
 	}
 	noticed(p, &f, threads)
+	c.hangs(p, w, &f)
 	most := ""
 	if len(destinations) > 0 {
 		most = destinations[0].On
 	}
 	promise(p, &f, most, threads)
 	return f
+}
+
+// allOfIt is the share of the window from which on a thread waits for all of it: samples at its ends may be missing.
+const allOfIt = 0.95
+
+// hangs makes it a warning if threads with a request in hand wait for all of the window, and no answer came in it.
+func (c *clientPool) hangs(p *check.Pass, w *evidence.Waiting, f *check.Finding) {
+	n := 0
+	for _, waited := range c.held {
+		if float64(waited) >= allOfIt*float64(w.Duration) {
+			n++
+		}
+	}
+	if n == 0 || !evidence.Silent(p, c.peer) {
+		return
+	}
+	f.Severity = check.Warning
+	f.Summary += fmt.Sprintf("; %d of them wait all the time, each with a request: no answer of %s comes", n,
+		c.peer)
+	f.Remedies = slices.Insert(f.Remedies, 0, check.Remedy{
+		Action: "Give the read a time limit, and look at what it waits for: more bytes than are sent, an end of the " +
+			"connection that its peer keeps open, or a peer that is stuck itself.",
+		Risk:   "a limit turns a late answer into none",
+		Effect: fmt.Sprintf("threads that stand there from %d to none", n),
+	})
 }
 
 // promise says what is gained if a destination, on which so many threads or connections wait, answers sooner. If it

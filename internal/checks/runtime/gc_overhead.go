@@ -34,6 +34,10 @@ var (
 			"with less the heap is " +
 			"too small, rather than the allocation too fast",
 	}
+	paramHeapKept = &check.Param{
+		Name: "heap-kept", Default: 0.9, Unit: quantity.Ratio,
+		Why: "of the heap, in use at any time: a full collection would have freed what is not needed",
+	}
 )
 
 var gcOverhead = &check.Check{
@@ -69,9 +73,9 @@ Disproof: jstat -gcutil PID 1000 shows GCT rise by less than the share, in secon
 	},
 	Params: []*check.Param{
 		evidence.ParamGCShare, paramGCShareHigh, paramGCShareMost, paramGCCPUShare, evidence.ParamRuntimeCPU,
-		paramHeapFull, evidence.ParamThrottledShare,
+		paramHeapFull, paramHeapKept, evidence.ParamThrottledShare,
 	},
-	Facts: []check.Fact{evidence.StopsMost},
+	Facts: []check.Fact{evidence.StopsMost, evidence.ObjectsFill},
 	Run: func(p *check.Pass) error {
 		return evidence.EachJVM(p, func(pid string) bool { return runGCOverhead(p, pid) })
 	},
@@ -181,29 +185,52 @@ func ofCollector(p *check.Pass, pid string) string {
 // allocated (GCCause::to_string in src/hotspot/share/gc/shared/gcCause.cpp).
 const humongous = "G1 Humongous Allocation"
 
-// humongousShare returns the share of the collections that large objects began; most is true from half of them on.
-func humongousShare(p *check.Pass, pid string) (share quantity.Value, most bool) {
-	large, all := 0.0, 0.0
+// metadata is HotSpot's name for the cause of a collection that begins as the metadata of classes takes more memory
+// than before; it unloads classes (the same file).
+const metadata = "Metadata GC Threshold"
+
+// causeShare returns the share of the collections that have a cause, of those with a known one; most is true from half
+// of them on.
+func causeShare(p *check.Pass, pid, cause, label string) (share quantity.Value, most bool) {
+	its, all := 0.0, 0.0
 	for _, s := range p.Counter(metric.JVMGCsByCause, "pid", pid) {
 		n := s.Points[len(s.Points)-1].Value // counted from the window's beginning on
 		if s.Label("cause") != metric.UnknownCause {
 			all += n
 		}
-		if s.Label("cause") == humongous {
-			large += n
+		if s.Label("cause") == cause {
+			its += n
 		}
 	}
 	if all == 0 {
 		return share, false
 	}
-	return quantity.Of("for large objects", large, quantity.Events).Per(quantity.Of("all", all, quantity.Events)).
-		Named("of the collections began as an object of half a region and more was allocated"), 2*large >= all
+	return quantity.Of("of that cause", its, quantity.Events).Per(quantity.Of("all", all, quantity.Events)).
+		Named("of the collections began %s", label), 2*its >= all
+}
+
+func humongousShare(p *check.Pass, pid string) (share quantity.Value, most bool) {
+	return causeShare(p, pid, humongous, "as an object of half a region and more was allocated")
+}
+
+func metadataShare(p *check.Pass, pid string) (share quantity.Value, most bool) {
+	return causeShare(p, pid, metadata, "as the metadata of classes took more memory")
 }
 
 // gcCures begins with the large objects if they begin most collections: G1 gives each of them regions of its own,
 // directly in the old generation.
 func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) []check.Remedy {
 	cures := heapCures(p, pid, share, f)
+	if classes, most := metadataShare(p, pid); most {
+		f.Summary += " Most collections begin for the metadata of classes: new ones are loaded all the time."
+		f.Evidence = append(f.Evidence, classes)
+		return slices.Insert(cures, 0, check.Remedy{
+			Action: "Load each class once: keep class loaders, compiled scripts and proxies, and use them again.",
+			Risk:   "what is kept takes memory: bound it",
+			Effect: share.Label() + " falls with the rate of new classes",
+		})
+	}
+	f.Facts = append(f.Facts, evidence.ObjectsFill)
 	large, most := humongousShare(p, pid)
 	if !most {
 		return cures
@@ -234,7 +261,7 @@ func heapCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding
 		alloc.Action = "Reduce the allocations: reuse what is made there, or make less of it."
 		f.Notes = append(f.Notes, sites...)
 	}
-	most, ok := evidence.NumericFlag(p, pid, "MaxHeapSize", quantity.Bytes)
+	most, ok := largestHeap(p, pid)
 	if !ok {
 		return []check.Remedy{alloc}
 	}
@@ -256,8 +283,36 @@ func heapCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding
 		if part.Below(p.Param(paramHeapFull)) {
 			return []check.Remedy{alloc, heap}
 		}
+		if part.AtLeast(p.Param(paramHeapKept)) {
+			f.Summary += fmt.Sprintf(" The heap is full: %s of its %s is in use after collections, too.", part.Text(),
+				most.Text())
+			return []check.Remedy{keptCure(pid), heap, alloc}
+		}
 	}
 	return []check.Remedy{heap, alloc}
+}
+
+// keptCure is the first thing to do about a heap that is full of what is still in use.
+func keptCure(pid string) check.Remedy {
+	return check.Remedy{
+		Action: "See what fills it, and let go of it: a cache without a bound, a queue that is not emptied, " +
+			"finalizers.",
+		Command: check.Commandf("jcmd %s GC.class_histogram", pid),
+		Risk:    "the histogram stops the program for a full collection",
+		Effect:  "collections free memory again, and come less often",
+	}
+}
+
+// largestHeap is the limit of the heap, by its flag or, while the JVM does not answer, by the counters of its spaces.
+func largestHeap(p *check.Pass, pid string) (most quantity.Value, ok bool) {
+	if most, ok = evidence.NumericFlag(p, pid, "MaxHeapSize", quantity.Bytes); ok {
+		return most, true
+	}
+	largest := 0.0
+	for _, s := range p.Gauge(metric.JVMSpace, "pid", pid, "kind", "max") {
+		largest = max(largest, s.Last()) // G1's spaces may each take all of the heap
+	}
+	return quantity.Of("", largest, quantity.Bytes), largest > 0 && evidence.CollectorOf(p, pid) == "G1"
 }
 
 func halved(share quantity.Value) string {

@@ -210,23 +210,14 @@ func contentionFinding(p *check.Pass, prof *stacks.Profile, owners hotcode.Owner
 // known.
 func holderText(p *check.Pass, prof *stacks.Profile, c *contended) string {
 	for _, s := range p.Gauge(metric.JVMMonitorWaiters, "class", c.class) {
-		in, at := methodOf(s.Label("holder_in")), methodOf(s.Label("waiter_at"))
+		in, at := evidence.DumpedMethod(s.Label("holder_in")), evidence.DumpedMethod(s.Label("waiter_at"))
 		if in != "" && slices.ContainsFunc(c.hits, func(h evidence.Hit) bool {
 			return prof.Frames[h.Sample.Stack[0]].Name == at
 		}) {
-			in = evidence.ShortName(stacks.Frame{Name: in, Kind: stacks.Compiled})
-			return "; its holder was in " + in + " (thread dump)"
+			return "; its holder was in " + evidence.ShortMethod(in) + " (thread dump)"
 		}
 	}
 	return ""
-}
-
-// methodOf strips the file and line from a frame of a thread dump.
-func methodOf(frame string) string {
-	if i := strings.IndexAny(frame, "(:"); i >= 0 {
-		return frame[:i]
-	}
-	return frame
 }
 
 // holderNotes says who held the lock in a thread dump, and what the threads in the method do that do not wait for it.

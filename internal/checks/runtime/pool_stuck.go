@@ -147,6 +147,7 @@ func runStuckSampled(p *check.Pass) error {
 		return err
 	}
 	most := quantity.Of(w.Who()+" of a pool that stand at one place at any moment", 0, w.Unit())
+	var found []*stuck
 	for _, pool := range stuckPools(p, w) {
 		at := pool.worst()
 		if at == nil || lockChangesHands(p, w, at) {
@@ -163,7 +164,7 @@ func runStuckSampled(p *check.Pass) error {
 			f := pool.finding(p, w, at, stand, all)
 			f.Summary = fmt.Sprintf("at any moment %s of %s of pool %q %s", evidence.WithoutUnit(stand), all.Text(),
 				pool.name, f.Summary)
-			p.Report(f)
+			found = append(found, &stuck{pool, at, stand, true, f})
 			continue
 		}
 		waiting := w.Threads(fmt.Sprintf("%s of pool %q that stand there, mean", w.Who(), pool.name), at.total.Value)
@@ -171,11 +172,54 @@ func runStuckSampled(p *check.Pass) error {
 		f := pool.finding(p, w, at, waiting, all)
 		f.Summary = fmt.Sprintf("%s of pool %q %s", waiting.Text(), pool.name, f.Summary)
 		if at.request && evidence.Noticed(p, &f, waiting, stuckRequest) {
-			p.Report(f)
+			found = append(found, &stuck{pool, at, waiting, false, f})
 		}
+	}
+	behindEachOther(found)
+	for _, s := range found {
+		p.Report(s.finding)
 	}
 	p.Read(most)
 	return nil
+}
+
+// A stuck is a finding about a pool.
+type stuck struct {
+	pool    *stuckPool
+	at      *stuckAt
+	stand   quantity.Value
+	full    bool // nearly all of its threads stand there
+	finding check.Finding
+}
+
+// ofResults reports whether another thread's work ends the wait.
+func ofResults(wait hotcode.Wait) bool {
+	return wait == hotcode.ForFuture || wait == hotcode.ForThreads
+}
+
+// behindEachOther makes pools that wait for results a consequence of the pool that makes none: the one with the most
+// time in which nearly all threads wait for something else. No recording says which pool makes a result.
+func behindEachOther(found []*stuck) {
+	var root *stuck
+	for _, s := range found {
+		if s.full && !ofResults(s.at.wait) && s.finding.Severity >= check.Warning &&
+			(root == nil || s.finding.Weight > root.finding.Weight) {
+			root = s
+		}
+	}
+	if root == nil {
+		return
+	}
+	for _, s := range found {
+		if !ofResults(s.at.wait) {
+			continue
+		}
+		root.finding.Summary += fmt.Sprintf("; %s of pool %q wait for results", s.stand.Text(), s.pool.name)
+		root.finding.Weight = max(root.finding.Weight, s.finding.Weight)
+		s.finding.Severity = check.Info
+		s.finding.Notes = append(s.finding.Notes, fmt.Sprintf("pool %q is stuck, and most likely makes the results",
+			root.pool.name))
+	}
 }
 
 // stuckPools returns the pools in order of name, without event loops.
@@ -332,7 +376,7 @@ func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt,
 		Subject:  check.Subject{Kind: "pool", ID: pool.name},
 		Severity: check.Warning,
 		Weight:   share.Number(),
-		Summary:  kind.what + " at " + list[0].Name(), // the caller says who
+		Summary:  kind.what + calledIn(at.wait, list[0].Path) + " at " + list[0].Name(), // the caller says who
 		Evidence: []quantity.Value{stand, all, share},
 		Notes: []string{
 			strings.Join(list[0].Path, " ← "),
@@ -345,8 +389,11 @@ func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt,
 	if e := list[0].Entry; e != "" && e != list[0].Name() {
 		f.Notes = append(f.Notes, "called from "+e)
 	}
-	f.Notes = append(f.Notes, at.holders(p)...)
-	if at.wait == hotcode.ForFuture || at.wait == hotcode.ForThreads || w.InGo() && !paces(at.wait) {
+	if in, notes := at.holders(p); in != "" {
+		f.Summary += "; its holder was in " + in + " (thread dump)"
+		f.Notes = append(f.Notes, notes...)
+	}
+	if ofResults(at.wait) || w.InGo() && !paces(at.wait) {
 		f.Evidence = append(f.Evidence, runningElsewhere(w))
 	}
 	if w.InGo() && !paces(at.wait) {
@@ -384,21 +431,32 @@ func (at *stuckAt) doubts() []string {
 	return nil
 }
 
-// holders says who held the lock in a thread dump, after the window.
-func (at *stuckAt) holders(p *check.Pass) (out []string) {
+// holders says who held the lock in a thread dump, after the window. in is the method that the first of them was in.
+func (at *stuckAt) holders(p *check.Pass) (in string, notes []string) {
 	if at.wait != hotcode.ForLock {
-		return nil
+		return "", nil
 	}
 	for _, s := range p.Gauge(metric.JVMMonitorWaiters) {
 		holder := s.Label("holder")
 		if holder == "" || !strings.HasPrefix(s.Label("waiter_at"), at.method+"(") ||
-			len(out) == evidence.NamedCulprits {
+			len(notes) == evidence.NamedCulprits {
 			continue
 		}
-		out = append(out, fmt.Sprintf("a lock of class %s is held by %s since %s, which is in %s (thread dump)",
+		in = cmp.Or(in, evidence.ShortMethod(evidence.DumpedMethod(s.Label("holder_in"))))
+		notes = append(notes, fmt.Sprintf("a lock of class %s is held by %s since %s, which is in %s (thread dump)",
 			s.Label("class"), holder, s.Label("holder_at"), s.Label("holder_in")))
 	}
-	return out
+	return in, notes
+}
+
+// calledIn names what the program calls that waits for a wake-up, where that is more than the wait itself: the path
+// leads from the wait to the program's method.
+func calledIn(wait hotcode.Wait, path []string) string {
+	const least = 3 // the wait, what the program calls, and the program's method
+	if wait != hotcode.ForWakeUp || len(path) < least {
+		return ""
+	}
+	return ", in " + path[len(path)-2] + ","
 }
 
 // runningElsewhere returns how many threads run the program's code meanwhile: one of them does what is waited for, or

@@ -55,6 +55,22 @@ var stuckKinds = map[hotcode.Wait]*stuckKind{
 		placebos: []string{"More threads: they come to wait there, too."},
 		disproof: "it is the place where they wait for work.",
 	},
+	hotcode.ForCarried: {
+		what: "are carriers pinned by a virtual thread that waits",
+		cures: []stuckCure{{
+			action: "Take the wait out of the synchronized block, or make the block a ReentrantLock, for which a " +
+				"virtual thread leaves its carrier; JDK 24 does so for synchronized, too (JEP 491). " +
+				"-Djdk.tracePinnedThreads=full (until JDK 23) and the event jdk.VirtualThreadPinned name the place.",
+			risk:   "a ReentrantLock must be unlocked in finally",
+			before: "synchronized (this) { reply = remote.call(); }",
+			after:  "lock.lock(); try { reply = remote.call(); } finally { lock.unlock(); }",
+		}, {
+			action: "As a stopgap, more carriers (-Djdk.virtualThreadScheduler.parallelism): as many waits at once.",
+			risk:   "the kernel has that many threads more to run",
+		}},
+		placebos: []string{"More virtual threads: they wait for a carrier.", "More CPUs: nothing runs meanwhile."},
+		disproof: "the event jdk.VirtualThreadPinned of JFR does not occur under the same load.",
+	},
 	hotcode.ForLock: {
 		what: "wait for a lock",
 		cures: []stuckCure{{

@@ -2,6 +2,9 @@ package runtime
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
@@ -14,6 +17,10 @@ var (
 		Name: "share", Default: 0.05, Unit: quantity.Ratio,
 		Why: "the same as for collections: it is the time that no request moves; without collections a healthy JVM " +
 			"has below 0.1 %",
+	}
+	paramStopsMost = &check.Param{
+		Name: "most", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the time: whoever waits meanwhile waits for a thread that is stopped",
 	}
 	paramMostlyGC = &check.Param{
 		Name: "collections", Default: 0.9, Unit: quantity.Ratio,
@@ -43,8 +50,9 @@ Risk: none from the log.
 Disproof: -Xlog:safepoint shows collections only.`,
 	URL:    "https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/runtime/safepoint.cpp",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSafepointSeconds, metric.JVMGCSeconds},
-	Uses:   []metric.Metric{metric.JVMSafepoints, metric.JVMGCs},
-	Params: []*check.Param{paramSafepointShare, paramMostlyGC},
+	Uses:   []metric.Metric{metric.JVMSafepoints, metric.JVMGCs, metric.WallProfileSamples},
+	Params: []*check.Param{paramSafepointShare, paramMostlyGC, paramStopsMost},
+	Facts:  []check.Fact{evidence.StopsMost},
 	Run: func(p *check.Pass) error {
 		return evidence.EachJVM(p, func(pid string) bool { return runSafepointTime(p, pid) })
 	},
@@ -78,12 +86,37 @@ func runSafepointTime(p *check.Pass, pid string) bool {
 		}},
 		Disproof: "-Xlog:safepoint shows collections only.",
 	}
+	nameOperation(p, pid, &f)
+	if share.AtLeast(p.Param(paramStopsMost)) {
+		f.Facts = append(f.Facts, evidence.StopsMost)
+	}
 	if n, _, ok := evidence.JVMRise(p, metric.JVMSafepoints, "pid", pid); ok && n > 0 {
 		f.Evidence = append(f.Evidence, quantity.Of("safepoints", n, quantity.Events).Per(quantity.Of("window", span,
 			quantity.Seconds)).Named("safepoints a second"))
 	}
 	p.Report(f)
 	return true
+}
+
+// nameOperation adds what the threads are stopped for, and who asks for it, if the profile of the target shows it.
+func nameOperation(p *check.Pass, pid string, f *check.Finding) {
+	o, ok := evidence.OperationOf(p)
+	if !ok || strconv.Itoa(p.Meta.Target.PID) != pid {
+		return
+	}
+	f.Summary = fmt.Sprintf("%s: %s", strings.TrimSuffix(f.Summary, "."), o.Does())
+	f.Notes = append(f.Notes, "HotSpot's operation: "+o.Name)
+	if o.By == nil {
+		return
+	}
+	f.Summary += ", which " + o.By.Name() + " asks for"
+	f.Notes = append(f.Notes, strings.Join(o.By.Path, " ← "))
+	f.Remedies = slices.Insert(f.Remedies, 0, check.Remedy{
+		Action: "Ask less often there, and not in a request: once in a while from one thread, and for one thread " +
+			"instead of all if that will do.",
+		Risk:   "what the answers were for has older ones",
+		Effect: f.Remedies[0].Effect,
+	})
 }
 
 // mostlyGC reports whether nearly all safepoints were for collections. Then the rest of the time is their beginning

@@ -29,6 +29,28 @@ func garbageEdge(signature string) check.Edge {
 	}
 }
 
+// LockEdges returns the edges from the signatures of the table to the locks that their code waits for.
+func LockEdges() (out check.Causes) {
+	for _, s := range builtIn() {
+		out = append(out, s.lockEdges()...)
+	}
+	return out
+}
+
+// lockEdges are the edges from Java code to the locks that it waits for: after its fix it runs less.
+func (s *signature) lockEdges() (out check.Causes) {
+	if !s.mayWait() {
+		return nil
+	}
+	for _, effect := range []string{"monitor-contention", "lock-held"} {
+		out = append(out, check.Edge{
+			Cause: s.Name, Effect: effect, If: evidence.MostLockWaits, Family: JavaCode,
+			Why: "the lock is waited for inside that code, which runs less after its fix",
+		})
+	}
+	return out
+}
+
 // KnownCode is the family of the signatures that find code in CPU profiles. Any of them may be what the hottest
 // function does.
 const KnownCode = "code of a signature"

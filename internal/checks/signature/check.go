@@ -26,6 +26,10 @@ var (
 		Why: "from half of the allocated bytes on, the collector works more for this code than for all other: fix " +
 			"it first",
 	}
+	codeLocks = &check.Param{
+		Name: "locks", Default: 0.5, Unit: quantity.Ratio,
+		Why: "of the time waited for locks: with less than half of it in this code, its fix leaves most of the waits",
+	}
 	codeOwns = &check.Param{
 		Name: "owns", Default: 0.3, Unit: quantity.Ratio,
 		Why: "of the CPU time, or of the time of the function with most of it: what takes a third of that function " +
@@ -91,6 +95,11 @@ func (s *signature) check(all []*signature) *check.Check {
 		c.Facts = append(c.Facts, evidence.MostGarbage)
 		add(&c.Params, codeGarbage)
 		add(&c.Uses, []metric.Metric{metric.CPUProfileSamples, metric.AllocProfileSamples}...)
+	}
+	if s.mayWait() {
+		c.Facts = append(c.Facts, evidence.MostLockWaits)
+		add(&c.Params, codeLocks)
+		add(&c.Uses, []metric.Metric{metric.LockProfileSamples, metric.WallProfileSamples}...)
 	}
 	c.Uses = slices.DeleteFunc(c.Uses, func(m metric.Metric) bool { return slices.Contains(c.Needs, m) })
 	c.Run = func(p *check.Pass) error { return s.run(p, thresholds, all) }
@@ -394,6 +403,9 @@ func (s *signature) report(p *check.Pass, v *verdict, all []*signature) {
 	if e := stacks.Event(v.worst.clause.Event); v.row.mayBeGarbage() && (e == stacks.CPU || e == stacks.Alloc) {
 		v.row.garbage(p, v.worst.clause, all, &f)
 	}
+	if v.row.mayWait() {
+		v.row.waits(p, all, &f)
+	}
 	p.Report(f)
 }
 
@@ -473,6 +485,58 @@ func (s *signature) garbage(p *check.Pass, w clause, all []*signature, f *check.
 		f.Evidence = append(f.Evidence, share)
 	}
 	f.Facts = append(f.Facts, evidence.MostGarbage)
+}
+
+// mayWait reports whether the signature is of Java code, of which a profile of locks shows what waits in it. A
+// signature of locks measures that itself.
+func (s *signature) mayWait() bool {
+	return s.Runs == "java" && s.measuresCPU() && !slices.ContainsFunc(s.Where, func(w clause) bool {
+		return stacks.Event(w.Event) == stacks.Lock
+	})
+}
+
+// waits adds the share of the waits that are in the code of a CPU clause: by the profile of Java's locks or, for the
+// JVM's own locks, of all waits of threads with work. If that is most of them, locks are a consequence.
+func (s *signature) waits(p *check.Pass, all []*signature, f *check.Finding) {
+	locks, _ := p.Ranked(stacks.Lock)
+	wall, ok := p.Ranked(stacks.Wall)
+	if ok {
+		waits := hotcode.WaitsOf(wall, hotcode.OwnersOf(p.Recording))
+		wall = wall.Filter(func(s stacks.Sample) bool {
+			wait, _ := waits.Of(s)
+			return wait != hotcode.Idle && wait != hotcode.NotWaiting
+		})
+	}
+	share := func(prof *stacks.Profile, label string) (quantity.Value, bool) {
+		if prof == nil || prof.Total().Value <= 0 {
+			return quantity.Value{}, false
+		}
+		inside := s.inside(prof, all)
+		v := quantity.Of("", float64(inside.Value)/1e9, quantity.Seconds).
+			Per(quantity.Of("", float64(prof.Total().Value)/1e9, quantity.Seconds)).Named("%s", label)
+		return v, inside.Count >= evidence.FewSamples && v.AtLeast(p.Param(codeLocks))
+	}
+	v, most := share(locks, "share of the time waited for locks, in the same code")
+	if !most {
+		v, most = share(wall, "share of all waits of threads with work, in the same code")
+	}
+	if most {
+		f.Evidence = append(f.Evidence, v)
+		f.Facts = append(f.Facts, evidence.MostLockWaits)
+	}
+}
+
+// inside returns how much of a profile is in the code of that CPU clause which has the most.
+func (s *signature) inside(prof *stacks.Profile, all []*signature) (most stacks.Weight) {
+	for _, w := range s.Where {
+		if !w.ofCPU() {
+			continue
+		}
+		if in := evidence.Weigh(matcherOf(prof, w, s.claims(prof, w, all)).hits()); in.Value > most.Value {
+			most = in
+		}
+	}
+	return most
 }
 
 // sampledProfile returns the CPU profile of the target: its runtime's own, or its part of the samples of all CPUs.

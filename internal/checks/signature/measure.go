@@ -37,6 +37,7 @@ type measure struct {
 	doubts   []string
 	limit    quantity.Value   // the threshold it passed
 	beside   []quantity.Value // what else was measured of it
+	filling  quantity.Value   // of allocations: the share of the CPU time that goes into what they cost
 }
 
 // weigh computes the share; ok is false if the total is zero.
@@ -171,7 +172,7 @@ func (m *measure) harms(p *check.Pass) bool {
 		return m.cpus.AtLeast(p.Param(evidence.ParamBusy)) && m.lost().AtLeast(p.Param(codeLost))
 	case stacks.Alloc:
 		gc, ok := partShare(p, hotcode.PartGC)
-		return ok && gc.AtLeast(p.Param(allocGC)) || m.fills(p)
+		return m.fills(p) || ok && gc.AtLeast(p.Param(allocGC))
 	}
 	return true
 }
@@ -259,7 +260,7 @@ func (m *measure) lost() quantity.Value {
 // a profile in which that function may be found.
 func (m *measure) ownsCPU(p *check.Pass) bool {
 	if m.cpu == nil {
-		return false
+		return m.fillsHottest(p)
 	}
 	c, ok := hotcode.CPUOf(p.Recording)
 	h := hotcode.HottestOf(p.Recording)
@@ -295,7 +296,18 @@ func (m *measure) fills(p *check.Pass) bool {
 		Per(quantity.Of("CPU time", c.Total(), quantity.Seconds)).Named("share of the process's CPU time in %s",
 		strings.Join(m.clause.Costs, ", "))
 	m.beside = append(m.beside, share)
+	m.filling = share
 	return share.AtLeast(p.Param(allocCost))
+}
+
+// fillsHottest reports whether filling what the hottest function allocates takes much of the CPU time.
+func (m *measure) fillsHottest(p *check.Pass) bool {
+	h := hotcode.HottestOf(p.Recording)
+	if h == nil || m.filling.Label() == "" || m.filling.Below(p.Param(codeOwns)) {
+		return false
+	}
+	list := evidence.Culprits(m.profile, m.owners, m.hits, nil)
+	return len(list) > 0 && list[0].Method == h.Name
 }
 
 // partShare returns the share of the process's CPU time that goes into one part of it, such as the collector or the

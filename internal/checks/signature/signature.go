@@ -363,5 +363,5 @@ func (s *signature) causes(file string) (out check.Causes) {
 	if s.mayBeGarbage() {
 		out = append(out, garbageEdge(s.Name))
 	}
-	return append(out, s.hotCodeEdges()...)
+	return slices.Concat(out, s.lockEdges(), s.hotCodeEdges())
 }

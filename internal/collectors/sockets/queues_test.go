@@ -4,8 +4,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
 	"github.com/perfdoctor/perfdoctor/internal/host"
@@ -53,6 +56,32 @@ func TestUnixQueue(t *testing.T) {
 	oldest := rec.Gauge(metric.UnixOldest, name...)[0].Points
 	if again := unixAgain.Seconds(); oldest[0].Value < again || oldest[1].Value < 2*again {
 		t.Errorf("the oldest waits for %v, want %v and twice that at least", oldest, again)
+	}
+}
+
+// TestUnixOfRuntime: the sockets of a runtime for tools are not the program's.
+func TestUnixOfRuntime(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"s", ".java_pid7.tmp", "dotnet-diagnostic-7-1-socket"} {
+		l, err := net.Listen("unix", filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	src, err := openUnix(t.Context(), own(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	var seen []string
+	for _, s := range record(t, src, 1).Gauge(metric.UnixQueue) {
+		if name, here := strings.CutPrefix(s.Label("listener"), "unix:"+dir+"/"); here {
+			seen = append(seen, name)
+		}
+	}
+	if diff := cmp.Diff([]string{"s"}, seen); diff != "" {
+		t.Errorf("listeners, -want +got:\n%s", diff)
 	}
 }
 

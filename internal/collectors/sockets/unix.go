@@ -3,7 +3,9 @@ package sockets
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perfdoctor/perfdoctor/internal/collect"
@@ -97,8 +99,16 @@ func (s *unixSource) own(ctx context.Context) (list []sockdiag.UnixListener, err
 	}
 	s.owners.findOwn(ctx, inodes)
 	return slices.DeleteFunc(all, func(l sockdiag.UnixListener) bool {
-		return s.owners.of(l.Inode).pid == ""
+		return s.owners.of(l.Inode).pid == "" || ofRuntime(l.Name)
 	}), nil
+}
+
+// ofRuntime reports whether a runtime listens there for tools, perfdoctor among them, so that it makes no program a
+// server: HotSpot's attach socket (src/hotspot/os/posix/attachListener_posix.cpp in JDK 21), and .NET's diagnostic port
+// (ds-ipc-pal-socket.c in 8.0).
+func ofRuntime(name string) bool {
+	base := path.Base(name)
+	return strings.HasPrefix(base, ".java_pid") || strings.HasPrefix(base, "dotnet-diagnostic-")
 }
 
 // see notes since when each client has been seen to wait.

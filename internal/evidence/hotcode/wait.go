@@ -26,6 +26,7 @@ const (
 	ForChild   Wait = "a child process"
 	ForFile    Wait = "a file"
 	ForSleep   Wait = "a sleep"
+	ForCarried Wait = "what a pinned virtual thread waits for"
 	ForWakeUp  Wait = "a wake-up"     // parked or in Object.wait, for something in no row
 	ForNative  Wait = "native code"   // asleep in a native call in no row
 	ForCall    Wait = "a system call" // for a goroutine, in a call in no row

@@ -3,6 +3,9 @@ package hotcode
 // javaWaits are the functions in which Java threads wait, of the JDK and of widely used libraries.
 var javaWaits = waitTable{
 	calls: []waitRow{
+		// A virtual thread that waits inside a synchronized block (until JDK 24) or native code keeps its carrier
+		// (src/java.base/share/classes/java/lang/VirtualThread.java).
+		{ForCarried, ParsePatterns("java.lang.VirtualThread.parkOnCarrierThread")},
 		{ForPool, ParsePatterns(
 			"java.util.concurrent.Semaphore.acquire*", "java.util.concurrent.Semaphore.tryAcquire",
 		)},

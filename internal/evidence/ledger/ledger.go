@@ -624,6 +624,35 @@ func (l *Ledger) TakesRequests(tid int) bool {
 	return false
 }
 
+// An Asked is whom a thread of the target waits for.
+type Asked struct {
+	Peer    string // a destination; "" if none, or if the thread waits for requests, too
+	Answers bool   // it asked for something in the window
+}
+
+// Asks returns whom a thread waits for.
+func (l *Ledger) Asks(tid int) (a Asked) {
+	most := 0.0
+	for _, p := range l.Pools {
+		t := p.threads[strconv.Itoa(tid)]
+		if t == nil {
+			continue
+		}
+		for key, seconds := range t.sampled {
+			switch key.part {
+			case Request:
+				return Asked{}
+			case Answer, Connect, Message:
+				a.Answers = a.Answers || key.part != Message
+				if seconds > most || seconds == most && key.on < a.Peer {
+					a.Peer, most = key.on, seconds
+				}
+			}
+		}
+	}
+	return a
+}
+
 // Who counts the pool's threads: "8 threads of nginx (4 processes)".
 func (p *Pool) Who() string {
 	n := len(p.threads)

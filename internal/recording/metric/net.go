@@ -100,7 +100,8 @@ var (
 	UDPQueue = gauge("udp_socket_receive_queue_bytes", q.Bytes, "/proc/PID/net/udp rx_queue",
 		"Memory of the datagrams that wait in a bound UDP socket to be read.", "listener", "pid", "comm")
 	UnixQueue = gauge("unix_listener_accept_queue", q.Connections, "NETLINK_SOCK_DIAG UNIX_DIAG_RQLEN",
-		"Connections waiting for accept() at a socket of AF_UNIX (unix:path) that the target listens on.",
+		"Connections waiting for accept() at a socket of AF_UNIX (unix:path) that the target listens on, "+
+			"without those on which its runtime listens for tools.",
 		"listener", "pid", "comm")
 	UnixBacklog = gauge("unix_listener_backlog", q.Connections, "NETLINK_SOCK_DIAG UNIX_DIAG_RQLEN",
 		"Most connections that may wait there: with more connect() fails (EAGAIN) or blocks.",
