@@ -184,13 +184,17 @@ func clientPools(p *check.Pass, w *evidence.Waiting) []*clientPool {
 }
 
 // asks returns whom a thread asks that waits for the network, by the kernel: a program need not use a known client. Who
-// waits for messages may do so by design, unless it has a request in hand.
+// waits for messages may do so by design, unless it has a request in hand; and so may a library's own thread, which
+// reads the answers to what others asked.
 func asks(w *evidence.Waiting, l *ledger.Ledger, s stacks.Sample) (a ledger.Asked) {
-	if wait, _ := w.Waits.Of(s); wait != hotcode.ForNetwork || l == nil || s.Thread < 0 {
+	wait, at := w.Waits.Of(s)
+	if wait != hotcode.ForNetwork || l == nil || s.Thread < 0 {
 		return a
 	}
 	a = l.Asks(w.ThreadOf(s).ID)
-	if request, _ := w.Waits.Serves(s); !a.Answers && !request {
+	request, _ := w.Waits.Serves(s)
+	own := w.Owners.Nearest(w.Profile, s.Stack, at, nil).Owner == hotcode.Application
+	if !request && !(a.Answers && own) {
 		return ledger.Asked{}
 	}
 	return a
