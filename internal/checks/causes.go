@@ -228,6 +228,11 @@ func Causes() check.Causes {
 
 		// The runtime.
 		{Cause: "heap-growth", Effect: "gc-overhead", Why: "the fuller the heap, the more collections"},
+		{
+			Cause: "pool-stuck", Effect: "few-connections", If: evidence.CarriersPinned,
+			Why: "each pinned carrier asks over one connection, and nobody else can ask",
+		},
+		{Cause: "direct-memory-full", Effect: "page-fault-storm", Why: "each buffer is cleared, on pages that are new"},
 		{Cause: "direct-memory-full", Effect: "explicit-gc", Why: "Bits.reserveMemory calls System.gc() to free some"},
 		{Cause: "direct-memory-full", Effect: "event-loop-blocked", Why: "the loop waits for direct memory, too"},
 		{Cause: "explicit-gc", Effect: "gc-overhead", Why: "the program asks for the collections"},

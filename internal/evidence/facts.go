@@ -32,6 +32,8 @@ const (
 	MostLockWaits check.Fact = "has-most-of-the-waits-for-locks"
 	// MostAnswers says that this is most of what the target's threads wait for at destinations.
 	MostAnswers check.Fact = "most-of-the-answers"
+	// CarriersPinned says that virtual threads keep their carriers while they wait, so that no more can be under way.
+	CarriersPinned check.Fact = "carriers-are-pinned"
 	// NobodysWork says that no other thread's work ends the waits: a sleep, a permit, a connection.
 	NobodysWork check.Fact = "nobodys-work"
 	// ChildrenWait says that the awaited children hardly compute: they wait themselves.

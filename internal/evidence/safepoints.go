@@ -49,31 +49,38 @@ var (
 	collectOperations = []string{"VM_G1", "VM_Parallel", "VM_Gen", "VM_Collect", "VM_Z", "VM_X", "VM_Shenandoah"}
 )
 
-// OperationOf returns the operation that takes the most time in a profile of the JVM's threads, collections aside. ok
-// is false if the profile shows none.
+// OperationOf returns the operation that takes the most time in the profiles of the JVM's threads, collections aside.
+// ok is false if they show none: a wall-clock profile of many threads seldom sees one of them.
 func OperationOf(p *check.Pass) (o Operation, ok bool) {
-	prof, ok := p.Ranked(stacks.Wall)
-	if !ok {
-		return o, false
+	for _, e := range []stacks.Event{stacks.CPU, stacks.Wall} {
+		if prof, ok := p.Ranked(e); ok && o.Name == "" {
+			o.Name = operationIn(prof)
+		}
 	}
+	if prof, ok := p.Ranked(stacks.Wall); ok {
+		o.askedBy(prof, hotcode.OwnersOf(p.Recording))
+	}
+	return o, o.Name != ""
+}
+
+func operationIn(prof *stacks.Profile) (name string) {
 	evaluate, _ := hotcode.Frames(prof, operationFrames)
-	byName, most := map[string]int64{}, int64(0)
+	byName := map[string]int64{}
 	for _, s := range prof.Samples {
 		at := s.Innermost(evaluate)
 		if at < 1 {
 			continue
 		}
-		name, _, _ := strings.Cut(prof.Frames[s.Stack[at-1]].Name, "::")
-		if isCollection(name) {
+		its, _, _ := strings.Cut(prof.Frames[s.Stack[at-1]].Name, "::")
+		if isCollection(its) {
 			continue
 		}
-		byName[name] += s.Value
-		if n := byName[name]; n > most || n == most && name < o.Name {
-			o.Name, most = name, n
+		byName[its] += s.Value
+		if n := byName[its]; n > byName[name] || n == byName[name] && its < name {
+			name = its
 		}
 	}
-	o.askedBy(prof, hotcode.OwnersOf(p.Recording))
-	return o, o.Name != ""
+	return name
 }
 
 func isCollection(operation string) bool {

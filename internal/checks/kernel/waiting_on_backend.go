@@ -194,7 +194,7 @@ func asks(w *evidence.Waiting, l *ledger.Ledger, s stacks.Sample) (a ledger.Aske
 	a = l.Asks(w.ThreadOf(s).ID)
 	request, _ := w.Waits.Serves(s)
 	own := w.Owners.Nearest(w.Profile, s.Stack, at, nil).Owner == hotcode.Application
-	if !request && !(a.Answers && own) {
+	if !request && (!a.Answers || !own) {
 		return ledger.Asked{}
 	}
 	return a

@@ -89,7 +89,7 @@ stand there, too. Disproof: another second finds the threads elsewhere.`,
 		metric.JVMMonitorWaiters, metric.ThreadCPU, metric.ThreadRunDelay,
 	}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest, stuckHeld, stuckPace, stuckFull},
-	Facts:  []check.Fact{evidence.NobodysWork},
+	Facts:  []check.Fact{evidence.NobodysWork, evidence.CarriersPinned},
 	Run:    runPoolStuck,
 }
 
@@ -414,6 +414,8 @@ func factsOf(wait hotcode.Wait) []check.Fact {
 	switch wait {
 	case hotcode.ForFuture, hotcode.ForThreads, hotcode.ForItem:
 		return nil
+	case hotcode.ForCarried:
+		return []check.Fact{evidence.NobodysWork, evidence.CarriersPinned}
 	}
 	return []check.Fact{evidence.NobodysWork}
 }

@@ -50,7 +50,7 @@ Risk: none from the log.
 Disproof: -Xlog:safepoint shows collections only.`,
 	URL:    "https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/runtime/safepoint.cpp",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSafepointSeconds, metric.JVMGCSeconds},
-	Uses:   []metric.Metric{metric.JVMSafepoints, metric.JVMGCs, metric.WallProfileSamples},
+	Uses:   []metric.Metric{metric.JVMSafepoints, metric.JVMGCs, metric.CPUProfileSamples, metric.WallProfileSamples},
 	Params: []*check.Param{paramSafepointShare, paramMostlyGC, paramStopsMost},
 	Facts:  []check.Fact{evidence.StopsMost},
 	Run: func(p *check.Pass) error {
