@@ -172,6 +172,10 @@ func (l *loop) finding(p *check.Pass, w *evidence.Waiting, share quantity.Value)
 		Doubts:   doubts,
 	}
 	l.withoutPreemption(p, &f, share)
+	if own := list[0].Owner == hotcode.Application || list[0].Entry != ""; !own && l.forLocks() {
+		f.Severity = check.Info
+		f.Notes = append(f.Notes, "no code of the application is in these stacks: the lock is the server's own")
+	}
 	f.Marks = evidence.MarksOf(stacks.Wall, l.hits)
 	if e := list[0].Entry; e != "" && e != list[0].Name() {
 		f.Summary += ", called from " + e
@@ -195,6 +199,9 @@ func (l *loop) withoutPreemption(p *check.Pass, f *check.Finding, share quantity
 		f.Notes = append(f.Notes, evidence.HolderWaitsText(part))
 	}
 }
+
+// forLocks reports whether the loop waits for locks most of the time that it is blocked.
+func (l *loop) forLocks() bool { return 2*l.waits[string(hotcode.ForLock)] >= l.blocked.Value }
 
 func (l *loop) waitList() string {
 	var names []string
