@@ -91,6 +91,9 @@ func TargetIsGo(p *check.Pass) bool { return targetRuntime(p) == "go" }
 // TargetIsJVM reports whether the target's runtime is a JVM.
 func TargetIsJVM(p *check.Pass) bool { return targetRuntime(p) == "jvm" }
 
+// TargetIsDotNet reports whether the target's runtime is .NET.
+func TargetIsDotNet(p *check.Pass) bool { return targetRuntime(p) == "dotnet" }
+
 // TellCPUs returns the setting that tells the target's runtime how many CPUs it has.
 func TellCPUs(p *check.Pass, cpus float64) string {
 	n := fmt.Sprintf("%.0f", cpus)

@@ -108,6 +108,13 @@ func unixRequests(p *check.Pass) (r Requests, ok bool) {
 	return r, r.InProgress.Number() > 0
 }
 
+// Unanswered returns how many clients wait for an answer at the target's ports, on average, whether or not requests
+// arrive meanwhile.
+func Unanswered(p *check.Pass) quantity.Value {
+	n, _ := owing(p)
+	return quantity.Of("clients without an answer, mean", n, "requests")
+}
+
 // owing returns how many clients wait for an answer at the target's ports, on average, and the number of samples.
 func owing(p *check.Pass) (n float64, looks int) {
 	var list []recording.GaugeSeries

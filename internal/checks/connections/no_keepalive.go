@@ -242,7 +242,9 @@ func openingOf(p *check.Pass) *opening {
 		return nil
 	}
 	o := &opening{destination: flows[0].Destination}
-	o.threads, o.network = w.Opening()
+	if o.threads, o.network = w.Opening(); o.network.Number() == 0 {
+		return nil
+	}
 	o.share = o.threads.Per(o.network).Named("of the waits for the network, to open and close connections")
 	p.Read(o.threads)
 	if _, serves := evidence.RequestsOf(p); serves {

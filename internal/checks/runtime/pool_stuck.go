@@ -77,7 +77,9 @@ count where they sleep, or wait for a pool's result, for most of the time that
 requests take. Requests are slow from 0.1 s on average, or where one in a
 hundred takes five times that. For workers of a queue (Celery, RQ, Dramatiq,
 Sidekiq, Laravel, Symfony, Python's gRPC): all have a task in hand nearly all
-the time, and most of that is one kind of wait.
+the time, and most of that is one kind of wait. For .NET's thread pool: more
+threads than there are CPUs wait for the results of tasks nearly all the time,
+and clients wait for answers.
 
 Fix: depends on what they wait for. Won't help: more threads; they come to
 stand there, too. Disproof: another second finds the threads elsewhere.`,
@@ -86,7 +88,7 @@ stand there, too. Disproof: another second finds the threads elsewhere.`,
 	Uses: append([]metric.Metric{
 		metric.WallProfileSamples, metric.GoroutineProfileSamples, metric.GoRuntime, metric.ThreadSwitches,
 		metric.DestinationAsked, metric.DestinationOwner, metric.LockProfileSamples, metric.JVMInfo,
-		metric.JVMMonitorWaiters, metric.ThreadCPU, metric.ThreadRunDelay,
+		metric.JVMMonitorWaiters, metric.ThreadCPU, metric.ThreadRunDelay, metric.CPUsOnline,
 	}, append(evidence.StackMetrics(), evidence.RequestMetrics()...)...),
 	Params: []*check.Param{stuckShare, stuckThreads, stuckRequest, stuckHeld, stuckPace, stuckFull},
 	Facts:  []check.Fact{evidence.NobodysWork, evidence.CarriersPinned},

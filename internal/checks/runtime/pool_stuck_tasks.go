@@ -53,6 +53,10 @@ func (t *taskWorkers) neverFree(p *check.Pass, w *evidence.Waiting) bool {
 // reportStuckTasks reports workers that are never free, and wait for one kind of thing for most of that time.
 func reportStuckTasks(p *check.Pass, w *evidence.Waiting) {
 	t := taskWorkersOf(w)
+	if evidence.TargetIsDotNet(p) {
+		t.reportStarved(p, w)
+		return
+	}
 	if w.Duration <= 0 || !t.neverFree(p, w) {
 		return
 	}
@@ -84,5 +88,49 @@ func reportStuckTasks(p *check.Pass, w *evidence.Waiting) {
 		Doubts: []string{"how many tasks wait in the queue is not known here"},
 		Facts:  factsOf(wait),
 		Marks:  evidence.MarksOf(w.Event, most),
+	})
+}
+
+// reportStarved reports the thread pool of .NET if more of its threads than there are CPUs wait for the results of
+// tasks nearly all the time, and clients wait for answers. The pool has a thread for each CPU, and adds one or two a
+// second while all are busy; what would end the waits is queued behind them. Threads without a task are not seen here.
+func (t *taskWorkers) reportStarved(p *check.Pass, w *evidence.Waiting) {
+	hits := t.waits[hotcode.ForFuture]
+	waiting := w.Threads("threads of the pool that wait for a task's result", evidence.Weigh(hits).Value)
+	cpus, ok := evidence.OnlineCPUs(p)
+	asked := evidence.Unanswered(p)
+	if !ok || t.all == 0 || waiting.Number() <= cpus.Number() || asked.Number() < 1 {
+		return
+	}
+	share := quantity.Of("waited", float64(evidence.Weigh(hits).Value)/1e9, quantity.Seconds).
+		Per(quantity.Of("with a task in hand", float64(t.all)/1e9, quantity.Seconds)).
+		Named("of the time with a task in hand, waited for a result")
+	p.Read(share)
+	if share.Below(p.Param(stuckShare)) {
+		return
+	}
+	at := evidence.Culprits(w.Profile, w.Owners, hits, nil)[0]
+	p.Report(check.Finding{
+		Subject: check.Subject{Kind: "pool", ID: "ThreadPool"}, Severity: check.Warning, Weight: share.Number(),
+		Confidence: check.High,
+		Summary: fmt.Sprintf("the thread pool is starved: %s wait for the result of a task, at %s, and the tasks wait "+
+			"for a thread; %s wait for an answer", waiting.Text(), at.Name(), asked.Text()),
+		Evidence: []quantity.Value{waiting, cpus, share, asked},
+		Notes:    []string{strings.Join(at.Path, " ← ")},
+		Remedies: []check.Remedy{{
+			Action: "Await the task instead of waiting for it (.Result, .Wait(), GetAwaiter().GetResult()), in all " +
+				"callers up to the request.",
+			Risk:   "all of these methods become async",
+			Effect: fmt.Sprintf("threads that wait for a result from %s to none", waiting.Text()),
+			Before: "var stock = GetStockAsync(id).Result;",
+			After:  "var stock = await GetStockAsync(id);",
+		}, {
+			Action: "As a stopgap, begin with more threads (ThreadPool.SetMinThreads).",
+			Risk:   "each takes memory, and a burst beyond them starves the pool again",
+			Effect: "the tasks find a thread until as many requests wait",
+		}},
+		Placebos: []string{"More CPUs: nobody computes meanwhile."},
+		Disproof: "dotnet-counters: threadpool-queue-length stays 0.",
+		Marks:    evidence.MarksOf(w.Event, hits),
 	})
 }

@@ -43,6 +43,9 @@ var (
 	)
 )
 
+// dotNetTasks have a work item of the thread pool in hand (System.Private.CoreLib, ThreadPool.cs).
+var dotNetTasks = ParsePatterns("System.Threading.ThreadPoolWorkQueue.Dispatch")
+
 // dotNetRequests are methods of .NET servers that have a request in hand.
 var dotNetRequests = ParsePatterns(
 	"Microsoft.AspNetCore.*Middleware.Invoke*", "Microsoft.AspNetCore.Mvc.*", "Microsoft.AspNetCore.Routing.*",

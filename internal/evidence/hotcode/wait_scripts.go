@@ -112,14 +112,14 @@ var scriptWaits = waitTable{
 		"RUBY:process_client */unicorn/http_server.rb", "RUBY:* */action_controller/*", "RUBY:call! */sinatra/base.rb",
 	)),
 	// of queues; the last of Laravel and Symfony
-	tasks: ParsePatterns(
+	tasks: slices.Concat(dotNetTasks, ParsePatterns(
 		"py::*trace_task:*celery/app/trace.py", "py::*perform_job:*rq/worker*.py", "py::*execute_job:*rq/worker*.py",
 		"py::*process_message:*dramatiq/worker.py", "py::*execute:*huey/api.py", "py::*run_job:*apscheduler/*",
 		"PHP:Illuminate\\Queue\\Worker::process *", "PHP:Symfony\\*\\Worker::handleMessage *",
 		"RUBY:execute_job */sidekiq/processor.rb",
 		// tasks of an executor, in a server with a shared connection for requests
 		"py::_unary_response_in_pool:*/grpc/_server.py", "py::_stream_response_in_pool:*/grpc/_server.py",
-	),
+	)),
 	workers: ParsePatterns(
 		"py::*workloop:*billiard/pool.py", "py::*_WorkerThread.run:*dramatiq/worker.py", "py::*loop:*huey/consumer.py",
 		"PHP:Illuminate\\Queue\\Worker::daemon *", "PHP:Symfony\\*\\Worker::run *",
