@@ -3,6 +3,7 @@ package kernel
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -105,8 +106,13 @@ type clientPool struct {
 	all, work       stacks.Weight // work: not idle
 	waits, runs     stacks.Weight // in a client
 	waitsAt, runsAt []evidence.Hit
-	held            map[int]int64 // nanoseconds that a thread waits with a request in hand
-	peer            string        // whom one of these asks
+	held            map[held]int64 // nanoseconds
+}
+
+// A held is a thread that waits with a request in hand, and whom it asks.
+type held struct {
+	thread int // by its index in the profile
+	peer   string
 }
 
 // runWaitingOnBackend reads the profile of a JVM, which knows its clients, or else what BPF saw of the threads of any
@@ -156,19 +162,14 @@ func runJavaBackend(p *check.Pass) error {
 // clientPools returns the pools with threads in a client, those with most of that time first.
 func clientPools(p *check.Pass, w *evidence.Waiting) []*clientPool {
 	client, _ := hotcode.Frames(w.Profile, clientFrames)
-	l, _ := evidence.LedgerOf(p)
-	loops := w.EventLoops()
+	asked := askedOf(p, w)
 	byPool := map[string]*clientPool{}
 	for _, s := range w.Samples {
 		name := w.Pool(s)
 		if byPool[name] == nil {
-			byPool[name] = &clientPool{name: name, held: map[int]int64{}}
+			byPool[name] = &clientPool{name: name, held: map[held]int64{}}
 		}
-		asked := ledger.Asked{}
-		if !loops[s.Thread] { // a blocked loop has a check of its own
-			asked = asks(w, l, s)
-		}
-		byPool[name].add(w, s, s.Innermost(client), asked)
+		byPool[name].add(w, s, s.Innermost(client), asks(w, asked[s.Thread], s))
 	}
 	var out []*clientPool
 	for _, c := range byPool {
@@ -183,25 +184,38 @@ func clientPools(p *check.Pass, w *evidence.Waiting) []*clientPool {
 	return out
 }
 
-// asks returns whom a thread asks that waits for the network, by the kernel: a program need not use a known client. Who
-// waits for messages may do so by design, unless it has a request in hand; and so may a library's own thread, which
-// reads the answers to what others asked.
-func asks(w *evidence.Waiting, l *ledger.Ledger, s stacks.Sample) (a ledger.Asked) {
-	wait, at := w.Waits.Of(s)
-	if wait != hotcode.ForNetwork || l == nil || s.Thread < 0 {
-		return a
+// askedOf returns whom the threads of the profile ask, by the kernel: a program need not use a known client. Threads
+// that run event loops are left out, since a blocked loop has a check of its own.
+func askedOf(p *check.Pass, w *evidence.Waiting) map[int]ledger.Asked {
+	l, ok := evidence.LedgerOf(p)
+	if !ok {
+		return nil
 	}
-	a = l.Asks(w.ThreadOf(s).ID)
-	request, _ := w.Waits.Serves(s)
-	own := w.Owners.Nearest(w.Profile, s.Stack, at, nil).Owner == hotcode.Application
-	if !request && (!a.Answers || !own) {
-		return ledger.Asked{}
+	out, loops := map[int]ledger.Asked{}, w.EventLoops()
+	for _, s := range w.Samples {
+		if _, known := out[s.Thread]; !known && s.Thread >= 0 && !loops[s.Thread] {
+			out[s.Thread] = l.Asks(w.ThreadOf(s).ID)
+		}
 	}
-	return a
+	return out
 }
 
-// add adds a sample: at is where it is in a known client, or -1; asked is what the kernel knows.
-func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, at int, asked ledger.Asked) {
+// asks returns whom a thread asks that waits for the network, or "". Who waits for messages may do so by design, unless
+// it has a request in hand; and so may a library's own thread, which reads the answers to what others asked.
+func asks(w *evidence.Waiting, a ledger.Asked, s stacks.Sample) string {
+	wait, at := w.Waits.Of(s)
+	if wait != hotcode.ForNetwork || a.Peer == "" {
+		return ""
+	}
+	own := w.Owners.Nearest(w.Profile, s.Stack, at, nil).Owner == hotcode.Application
+	if request, _ := w.Waits.Serves(s); !request && (!a.Answers || !own) {
+		return ""
+	}
+	return a.Peer
+}
+
+// add adds a sample: at is where it is in a known client, or -1; peer is whom it asks, if the kernel says so.
+func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, at int, peer string) {
 	wait, waitsAt := w.Waits.Of(s)
 	if wait == hotcode.Idle && w.Waits.TakesTurn(s) {
 		return // somebody has to select
@@ -212,16 +226,15 @@ func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, at int, asked led
 	}
 	c.work.Add(s)
 	switch {
-	case at < 0 && asked.Peer == "":
+	case at < 0 && peer == "":
 	case wait == hotcode.NotWaiting:
 		c.runs.Add(s)
 		c.runsAt = append(c.runsAt, evidence.Hit{Sample: s, At: at})
 	case wait == hotcode.ForNetwork:
 		c.waits.Add(s)
 		c.waitsAt = append(c.waitsAt, evidence.Hit{Sample: s, At: waitsAt})
-		if request, _ := w.Waits.Serves(s); request && asked.Peer != "" {
-			c.held[s.Thread] += s.Value
-			c.peer = asked.Peer
+		if request, _ := w.Waits.Serves(s); request && peer != "" {
+			c.held[held{s.Thread, peer}] += s.Value
 		}
 	}
 }
@@ -290,18 +303,19 @@ const allOfIt = 0.95
 
 // hangs makes it a warning if threads with a request in hand wait for all of the window, and no answer came in it.
 func (c *clientPool) hangs(p *check.Pass, w *evidence.Waiting, f *check.Finding) {
-	n := 0
-	for _, waited := range c.held {
-		if float64(waited) >= allOfIt*float64(w.Duration) {
+	n, peers := 0, map[string]bool{}
+	for at, waited := range c.held {
+		if float64(waited) >= allOfIt*float64(w.Duration) && evidence.Silent(p, at.peer) {
 			n++
+			peers[at.peer] = true
 		}
 	}
-	if n == 0 || !evidence.Silent(p, c.peer) {
+	if n == 0 {
 		return
 	}
 	f.Severity = check.Warning
 	f.Summary += fmt.Sprintf("; %d of them wait all the time, each with a request: no answer of %s comes", n,
-		c.peer)
+		strings.Join(slices.Sorted(maps.Keys(peers)), ", "))
 	f.Remedies = slices.Insert(f.Remedies, 0, check.Remedy{
 		Action: "Give the read a time limit, and look at what it waits for: more bytes than are sent, an end of the " +
 			"connection that its peer keeps open, or a peer that is stuck itself.",

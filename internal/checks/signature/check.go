@@ -499,11 +499,10 @@ func (s *signature) mayWait() bool {
 // JVM's own locks, of all waits of threads with work. If that is most of them, locks are a consequence.
 func (s *signature) waits(p *check.Pass, all []*signature, f *check.Finding) {
 	locks, _ := p.Ranked(stacks.Lock)
-	wall, ok := p.Ranked(stacks.Wall)
-	if ok {
-		waits := hotcode.WaitsOf(wall, hotcode.OwnersOf(p.Recording))
-		wall = wall.Filter(func(s stacks.Sample) bool {
-			wait, _ := waits.Of(s)
+	var wall *stacks.Profile
+	if w, err := evidence.WaitingOf(p); err == nil {
+		wall = w.Filter(func(s stacks.Sample) bool {
+			wait, _ := w.Waits.Of(s)
 			return wait != hotcode.Idle && wait != hotcode.NotWaiting
 		})
 	}
