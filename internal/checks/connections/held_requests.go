@@ -81,6 +81,10 @@ CPUs where the program uses up its own, or one of its threads uses a whole one,
 or it always runs as many threads as its runtime allows. There this check is
 silent.
 
+And it is a warning where nothing was answered in all of the window while
+requests lie unread in connections of the target, and it does not compute: it
+hangs. Who holds requests back by design has read them.
+
 Fix: find the limit in the program's configuration or its log, and raise it or
 send less. Won't help: more CPUs. Disproof: clients wait by design, such as
 long polls that end within seconds, or blocking reads of a queue.`,
@@ -94,7 +98,7 @@ long polls that end within seconds, or blocking reads of a queue.`,
 		metric.GoRuntime, metric.GoroutineProfileSamples,
 		metric.CPUsOnline, metric.TargetCPUs,
 		metric.CgroupCpuset, metric.CgroupQuota, metric.ScriptRuntime, metric.ThreadSwitches, metric.ExchangesAtTimer,
-		metric.AfterTimer,
+		metric.AfterTimer, metric.ListenerUnread,
 	}, evidence.RequestMetrics()...),
 	Params: []*check.Param{
 		paramHeldRequest, paramHeldLock, paramHeldShare, paramHeldTakers, paramHeldQueue,
@@ -115,6 +119,9 @@ func runHeldRequests(p *check.Pass) error {
 	}
 	if err := evidence.EnoughLooks(p); err != nil {
 		return err
+	}
+	if reportUnread(p, l) {
+		return nil
 	}
 	h, ok := evidence.HeldOf(p)
 	p.Read(quantity.Of("requests without an answer, mean", h.InProgress.Number(), "requests"))

@@ -133,3 +133,44 @@ func TestUDPDrops(t *testing.T) {
 		t.Errorf("%d datagrams wait in %v bytes", read, queue)
 	}
 }
+
+// TestUnread: a request that the program has not read for a second is seen, until it reads it.
+func TestUnread(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp4", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if _, err := client.Write([]byte("request")); err != nil {
+		t.Fatal(err)
+	}
+	src, err := open(t.Context(), own(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	record(t, src, 1)
+	time.Sleep((unreadAfter + 200) * time.Millisecond)
+	name := []string{"listener", l.Addr().String()}
+	want(t, record(t, src, 1), metric.ListenerUnread, 1, name...)
+	if _, err := server.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, record(t, src, 1), metric.ListenerUnread, 0, name...)
+	if _, err := server.Write([]byte("answer")); err != nil {
+		t.Fatal(err)
+	}
+	if seen := record(t, src, 1).Gauge(metric.ListenerUnread, name...); len(seen) > 0 {
+		t.Errorf("looked at a port that has just answered: %v", seen)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -50,7 +51,8 @@ func Collectors(l *ebpf.Loader) []collect.Collector {
 			metric.DestinationSegs, metric.DestinationData,
 			metric.SynSentRetrans, metric.ListenerSockets, metric.ListenerQueue, metric.ListenerBacklog,
 			metric.ListenerPeers,
-			metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ListenerSegments,
+			metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ListenerUnread,
+			metric.ListenerSegments,
 			metric.ProcessSockets, metric.TargetListenPorts),
 		Share: cpuShare,
 		Open: func(ctx context.Context, env collect.Env) (collect.Source, error) {
@@ -75,10 +77,11 @@ type source struct {
 
 	programs *ebpf.Background[*ebpf.Sockets] // nil: not used
 	iterated bool                            // the last sample was read by the iterator
+	moved    map[netip.AddrPort]uint64       // data segments of a listener's connections at the last sample
 }
 
 func open(_ context.Context, env collect.Env) (*source, error) {
-	s := &source{env: env, table: newTable(), owners: newOwners(env)}
+	s := &source{env: env, table: newTable(), owners: newOwners(env), moved: map[netip.AddrPort]uint64{}}
 	connect := func() (err error) {
 		s.conn, err = sockdiag.Open(dumpTimeout)
 		return err
@@ -131,6 +134,9 @@ func (s *source) Sample(ctx context.Context, a *recording.Appender) error {
 	s.table.keepLargest()
 	s.owners.find(ctx, s.table)
 	s.table.append(a, s.owners)
+	if err := s.unread(ctx, a); err != nil {
+		return err
+	}
 	s.owners.note(a)
 	if s.conn == nil && !s.iterated {
 		s.missingInfo(a)
@@ -146,8 +152,42 @@ func diagOnly() []metric.Metric {
 		metric.DestinationRTT, metric.DestinationMin, metric.DestinationBytes, metric.DestinationHeld,
 		metric.DestinationAsked, metric.DestinationLost, metric.DestinationSegs, metric.DestinationData,
 		metric.ListenerBacklog,
-		metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ListenerSegments,
+		metric.ListenerBytes, metric.ListenerHeld, metric.ListenerOwes, metric.ListenerUnread, metric.ListenerSegments,
 	}
+}
+
+const (
+	// unreadAfter is how long bytes lie unread before they count: a busy event loop comes back within a second.
+	unreadAfter = 1000 // ms
+	// mostDumped bounds the connections that are looked at, at 0.8 µs each.
+	mostDumped = 20_000
+)
+
+// unread appends how many connections have unread bytes, for each listener of the target at which nothing happened
+// since the last sample although answers are owed. The iterator does not read the length of a receive queue.
+func (s *source) unread(ctx context.Context, a *recording.Appender) error {
+	stalled := s.table.stalled(s.owners, s.moved)
+	if len(stalled) == 0 || s.conn == nil || s.table.states[sockdiag.Established] > mostDumped {
+		return nil
+	}
+	n := 0
+	err := s.conn.Dump(unix.AF_UNSPEC, sockdiag.StatesOf(sockdiag.Established), true, func(sk *sockdiag.Socket) error {
+		if n++; n%checkEvery == 0 && ctx.Err() != nil {
+			return fmt.Errorf("second look at sockets ended after %d: %w", n, ctx.Err())
+		}
+		l := s.table.listenerOf(sk.Local)
+		if _, asked := stalled[l]; asked && sk.RQueue > 0 && sk.Info.LastDataRecv >= unreadAfter {
+			stalled[l]++
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, sockdiag.ErrInterrupted) {
+		return err
+	}
+	for l, unread := range stalled {
+		a.Gauge(metric.ListenerUnread, float64(unread), l.addr.String())
+	}
+	return nil
 }
 
 // Close closes the netlink socket and unloads the programs.

@@ -377,6 +377,20 @@ func (i *infoSum) append(a *recording.Appender, destination string) {
 	}
 }
 
+// stalled returns the target's listeners that owe answers, and at which no data was sent or received since moved was
+// noted; it notes the data of now.
+func (t *table) stalled(o *owners, moved map[netip.AddrPort]uint64) map[*listener]int {
+	out := map[*listener]int{}
+	for addr, l := range t.listeners {
+		before, seen := moved[addr]
+		if seen && before == l.segments && l.owes > 0 && o.of(l.inode).target {
+			out[l] = 0
+		}
+		moved[addr] = l.segments
+	}
+	return out
+}
+
 func (l *listener) append(a *recording.Appender, o *owners) {
 	addr := l.addr.String()
 	p := o.of(l.inode)

@@ -103,7 +103,7 @@ func setSockets(set func(policy, ...metric.Metric)) {
 	set(policy{keep: accepting, each: accepting, begun: true}, metric.UDPDrops)
 	set(policy{keep: accepting, each: accepting}, metric.UDPQueue)
 	set(policy{keep: listener, each: listener}, metric.ListenerPeers, metric.ListenerBytes, metric.ListenerHeld,
-		metric.ListenerOwes, metric.ListenerSegments)
+		metric.ListenerOwes, metric.ListenerUnread, metric.ListenerSegments)
 	comm := []string{"comm"}
 	set(policy{keep: []string{"comm", "state"}, each: comm}, metric.ProcessSockets)
 	set(policy{keep: accepting, each: accepting}, metric.TargetListenPorts)

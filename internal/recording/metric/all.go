@@ -18,7 +18,7 @@ func All() []Metric {
 		DestinationBytes, DestinationLost, DestinationSegs, DestinationData, DestinationHeld, DestinationAsked,
 		SynSentRetrans, ListenerSockets, ListenerQueue, UDPDrops, UDPQueue, UnixQueue, UnixBacklog, UnixOldest,
 		ListenerBacklog,
-		ListenerPeers, ListenerBytes, ListenerHeld, ListenerOwes, ListenerSegments, ProcessSockets, VantageRTT, VantagePings, VantageUnanswered, TCPOrphans,
+		ListenerPeers, ListenerBytes, ListenerHeld, ListenerOwes, ListenerUnread, ListenerSegments, ProcessSockets, VantageRTT, VantagePings, VantageUnanswered, TCPOrphans,
 		TCPMemory, TCPTimeWait,
 		TCPActiveOpens, TCPPassiveOpens, TCPAttemptFails, TCPEstabResets, TCPInSegs, TCPOutSegs, TCPRetransSegs,
 		TCPOutRsts,

@@ -119,6 +119,10 @@ var (
 		"tcp_info tcpi_last_data_sent, tcpi_last_data_recv",
 		"Established connections of a listener that have received something since they last sent: requests that have no "+
 			"answer yet.", "listener")
+	ListenerUnread = gauge("tcp_listener_unread_sockets", q.Sockets,
+		"idiag_rqueue, tcp_info tcpi_last_data_recv",
+		"Established connections of a listener with bytes that the program has not read for a second or more. It is "+
+			"looked at only where answers are owed and nothing was sent or received since the sample before.", "listener")
 	ListenerSegments = gauge("tcp_listener_data_segments", q.Segments,
 		"tcp_info tcpi_data_segs_in, tcpi_data_segs_out",
 		"The lesser of the data segments received and sent so far, connection by connection, for a listener's "+
