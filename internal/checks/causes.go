@@ -109,6 +109,7 @@ func Causes() check.Causes {
 		{Cause: "lock-contention", Effect: "held-requests", Why: "they wait inside it for the lock"},
 		{Cause: "queue-bound", Effect: "held-requests", Why: "they wait inside it for room in the queue"},
 		{Cause: "pool-stuck", Effect: "held-requests", Why: "they wait inside it where the pool stands"},
+		{Cause: "target-stopped", Effect: "held-requests", Why: "a stopped process reads no requests"},
 		{Cause: "dns-slow", Effect: "held-requests", Why: "they wait inside it for the address of a server"},
 		{
 			Cause: "event-loop-blocked", Effect: "held-requests",
