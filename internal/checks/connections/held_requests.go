@@ -117,12 +117,13 @@ func runHeldRequests(p *check.Pass) error {
 	if !ok || l.Window <= 0 {
 		return check.NotAssessed("profile for longer", "the states of threads were looked at in no pass")
 	}
-	if err := evidence.EnoughLooks(p); err != nil {
+	if err := evidence.EnoughLooks(p); err != nil || reportUnread(p, l) {
 		return err
 	}
-	if reportUnread(p, l) {
-		return nil
-	}
+	return reportHeld(p, l)
+}
+
+func reportHeld(p *check.Pass, l *ledger.Ledger) error {
 	h, ok := evidence.HeldOf(p)
 	p.Read(quantity.Of("requests without an answer, mean", h.InProgress.Number(), "requests"))
 	if !ok || h.Each.Below(p.Param(paramHeldLock)) {
