@@ -13,10 +13,10 @@ import (
 )
 
 // reportUnread reports a program that hangs: at each look of the window requests lay unread at one of its ports, none
-// was answered, and it does not compute. It returns whether it does.
+// was answered at any, and it does not compute. It returns whether it does.
 func reportUnread(p *check.Pass, l *ledger.Ledger) bool {
 	listener, unread, ok := unreadAllTheTime(p)
-	if !ok || heldByCPU(p).AtLeast(p.Param(paramHeldFull)) {
+	if !ok || evidence.RequestsAtMost(p).Number() > 0 || heldByCPU(p).AtLeast(p.Param(paramHeldFull)) {
 		return false
 	}
 	asked := evidence.Unanswered(p)
