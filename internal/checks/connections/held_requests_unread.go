@@ -6,6 +6,7 @@ import (
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
 	"github.com/perfdoctor/perfdoctor/internal/evidence"
+	"github.com/perfdoctor/perfdoctor/internal/evidence/hotcode"
 	"github.com/perfdoctor/perfdoctor/internal/evidence/ledger"
 	"github.com/perfdoctor/perfdoctor/internal/recording"
 	"github.com/perfdoctor/perfdoctor/internal/recording/metric"
@@ -37,11 +38,31 @@ func reportUnread(p *check.Pass, l *ledger.Ledger) bool {
 		Placebos: []string{"More CPUs, or a restart: it hangs again when the wait comes back."},
 		Disproof: "ss -tnp shows a Recv-Q that falls.",
 	}
+	f.Summary += whereTheyWait(p)
 	for _, pool := range largestPools(l) {
 		f.Notes = append(f.Notes, pool.Who()+": "+pool.Split())
 	}
 	p.Report(f)
 	return true
+}
+
+// whereTheyWait names where most threads wait, for a runtime whose stacks say it; else it is "". Nobody has work but
+// these, since no request is answered.
+func whereTheyWait(p *check.Pass) string {
+	w, err := evidence.WaitingOf(p)
+	if err != nil {
+		return ""
+	}
+	var hits []evidence.Hit
+	for _, s := range w.Samples {
+		if wait, at := w.Waits.Blocked(s); wait != hotcode.NotWaiting && wait != hotcode.Idle {
+			hits = append(hits, evidence.Hit{Sample: s, At: at})
+		}
+	}
+	for _, at := range evidence.Culprits(w.Profile, w.Owners, hits, nil) {
+		return fmt.Sprintf("; %s wait at %s", w.Threads("", at.Value).Text(), at.Name())
+	}
+	return ""
 }
 
 // largestPools returns the pools with the most threads.
