@@ -102,22 +102,23 @@ func cpuTimeOf(rec *recording.Recording) *CPUTime {
 	return out
 }
 
-func waitsOf(rec *recording.Recording) []Wait {
-	p, ok := rec.Ranked(stacks.Wall)
-	if !ok {
-		p, ok = rec.Ranked(stacks.Goroutine)
+func waitsOf(rec *recording.Recording) (out []Wait) {
+	for _, e := range []stacks.Event{stacks.Wall, stacks.Goroutine, stacks.ScriptWall} {
+		p, ok := rec.Ranked(e)
+		if !ok {
+			continue
+		}
+		for _, w := range hotcode.WaitTimes(p, hotcode.OwnersOf(rec), hotWaits) {
+			out = append(out, Wait{
+				For: w.For, Method: w.Method, Line: w.Line, Threads: w.Threads, On: w.In,
+				Goroutine: p.Event == stacks.Goroutine,
+			})
+		}
+		if len(out) > 0 || e != stacks.ScriptWall { // machine code of a script may wait where no function of it does
+			return out
+		}
 	}
-	if !ok {
-		return blockedOf(rec)
-	}
-	var out []Wait
-	for _, w := range hotcode.WaitTimes(p, hotcode.OwnersOf(rec), hotWaits) {
-		out = append(out, Wait{
-			For: w.For, Method: w.Method, Line: w.Line, Threads: w.Threads, On: w.In,
-			Goroutine: p.Event == stacks.Goroutine,
-		})
-	}
-	return out
+	return blockedOf(rec)
 }
 
 // leastThreads is the least number of threads that a report would not round to zero.
