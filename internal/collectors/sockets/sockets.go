@@ -166,8 +166,11 @@ const (
 // unread appends how many connections have unread bytes, for each listener of the target at which nothing happened
 // since the last sample although answers are owed. The iterator does not read the length of a receive queue.
 func (s *source) unread(ctx context.Context, a *recording.Appender) error {
+	if s.conn == nil || s.table.states[sockdiag.Established] > mostDumped {
+		return nil
+	}
 	stalled := s.table.stalled(s.owners, s.moved)
-	if len(stalled) == 0 || s.conn == nil || s.table.states[sockdiag.Established] > mostDumped {
+	if len(stalled) == 0 {
 		return nil
 	}
 	n := 0
