@@ -105,6 +105,10 @@ func Causes() check.Causes {
 			Cause: "pool-exhausted", Effect: "few-connections",
 			Why: "the pool lends no more than these connections",
 		},
+		{
+			Cause: "pool-stuck", Effect: "few-connections", If: evidence.CarriersPinned,
+			Why: "each pinned carrier asks over one connection, and nobody else can ask",
+		},
 		{Cause: "pool-exhausted", Effect: "held-requests", Why: "they wait inside it for what is lent out"},
 		{Cause: "lock-contention", Effect: "held-requests", Why: "they wait inside it for the lock"},
 		{Cause: "queue-bound", Effect: "held-requests", Why: "they wait inside it for room in the queue"},
@@ -229,10 +233,6 @@ func Causes() check.Causes {
 
 		// The runtime.
 		{Cause: "heap-growth", Effect: "gc-overhead", Why: "the fuller the heap, the more collections"},
-		{
-			Cause: "pool-stuck", Effect: "few-connections", If: evidence.CarriersPinned,
-			Why: "each pinned carrier asks over one connection, and nobody else can ask",
-		},
 		{Cause: "direct-memory-full", Effect: "page-fault-storm", Why: "each buffer is cleared, on pages that are new"},
 		{Cause: "direct-memory-full", Effect: "explicit-gc", Why: "Bits.reserveMemory calls System.gc() to free some"},
 		{Cause: "direct-memory-full", Effect: "event-loop-blocked", Why: "the loop waits for direct memory, too"},

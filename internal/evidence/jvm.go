@@ -23,6 +23,12 @@ var ParamGCShare = &check.Param{
 		"(GCTimeRatio)",
 }
 
+// ParamStopsMost is the share of time from which on stops of all threads state [StopsMost].
+var ParamStopsMost = &check.Param{
+	Name: "share-most", Default: 0.5, Unit: quantity.Ratio,
+	Why: "from half of the time on, a wait for another thread is mostly a wait until it may run again",
+}
+
 // OnlyJVM is the scope of the checks about a JVM and about Java code: other targets have neither.
 var OnlyJVM = &check.Scope{Fact: metric.JVMInfo, Name: "JVM"}
 

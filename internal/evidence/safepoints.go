@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/perfdoctor/perfdoctor/internal/check"
@@ -84,12 +85,9 @@ func operationIn(prof *stacks.Profile) (name string) {
 }
 
 func isCollection(operation string) bool {
-	for _, prefix := range collectOperations {
-		if strings.HasPrefix(operation, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(collectOperations, func(prefix string) bool {
+		return strings.HasPrefix(operation, prefix)
+	})
 }
 
 // askedBy finds who asks for operations.

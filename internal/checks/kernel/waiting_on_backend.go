@@ -169,7 +169,7 @@ func clientPools(p *check.Pass, w *evidence.Waiting) []*clientPool {
 		if byPool[name] == nil {
 			byPool[name] = &clientPool{name: name, held: map[held]int64{}}
 		}
-		byPool[name].add(w, s, s.Innermost(client), asks(w, asked[s.Thread], s))
+		byPool[name].add(w, s, s.Innermost(client), asked[s.Thread])
 	}
 	var out []*clientPool
 	for _, c := range byPool {
@@ -200,22 +200,8 @@ func askedOf(p *check.Pass, w *evidence.Waiting) map[int]ledger.Asked {
 	return out
 }
 
-// asks returns whom a thread asks that waits for the network, or "". Who waits for messages may do so by design, unless
-// it has a request in hand; and so may a library's own thread, which reads the answers to what others asked.
-func asks(w *evidence.Waiting, a ledger.Asked, s stacks.Sample) string {
-	wait, at := w.Waits.Of(s)
-	if wait != hotcode.ForNetwork || a.Peer == "" {
-		return ""
-	}
-	own := w.Owners.Nearest(w.Profile, s.Stack, at, nil).Owner == hotcode.Application
-	if request, _ := w.Waits.Serves(s); !request && (!a.Answers || !own) {
-		return ""
-	}
-	return a.Peer
-}
-
-// add adds a sample: at is where it is in a known client, or -1; peer is whom it asks, if the kernel says so.
-func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, at int, peer string) {
+// add adds a sample: at is where it is in a known client, or -1; asked is what the kernel knows of its thread.
+func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, at int, asked ledger.Asked) {
 	wait, waitsAt := w.Waits.Of(s)
 	if wait == hotcode.Idle && w.Waits.TakesTurn(s) {
 		return // somebody has to select
@@ -226,17 +212,29 @@ func (c *clientPool) add(w *evidence.Waiting, s stacks.Sample, at int, peer stri
 	}
 	c.work.Add(s)
 	switch {
-	case at < 0 && peer == "":
-	case wait == hotcode.NotWaiting:
+	case wait == hotcode.NotWaiting && at >= 0:
 		c.runs.Add(s)
 		c.runsAt = append(c.runsAt, evidence.Hit{Sample: s, At: at})
 	case wait == hotcode.ForNetwork:
+		request, asks := asksFor(w, asked, s, waitsAt)
+		if at < 0 && !asks {
+			return
+		}
 		c.waits.Add(s)
 		c.waitsAt = append(c.waitsAt, evidence.Hit{Sample: s, At: waitsAt})
-		if request, _ := w.Waits.Serves(s); request && peer != "" {
-			c.held[held{s.Thread, peer}] += s.Value
+		if request && asks {
+			c.held[held{s.Thread, asked.Peer}] += s.Value
 		}
 	}
+}
+
+// asksFor reports whether a thread that waits for the network, in the call at an index, has a request in hand, and
+// whether it asks somebody. Who waits for messages may do so by design, unless it has a request in hand; and so may a
+// library's own thread, which reads the answers to what others asked.
+func asksFor(w *evidence.Waiting, asked ledger.Asked, s stacks.Sample, at int) (request, asks bool) {
+	request, _ = w.Waits.Serves(s)
+	own := asked.Answers && w.Owners.Nearest(w.Profile, s.Stack, at, nil).Owner == hotcode.Application
+	return request, asked.Peer != "" && (request || own)
 }
 
 func (c *clientPool) finding(p *check.Pass, w *evidence.Waiting, threads, share quantity.Value,

@@ -18,10 +18,6 @@ var (
 		Name: "share-high", Default: 0.10, Unit: quantity.Ratio,
 		Why: "one second of ten stands still: it is seen in every latency percentile from p90 on",
 	}
-	paramGCShareMost = &check.Param{
-		Name: "share-most", Default: 0.5, Unit: quantity.Ratio,
-		Why: "from half of the time on, a wait for another thread is mostly a wait until it may run again",
-	}
 	paramGCCPUShare = &check.Param{
 		Name: "cpu-share", Default: 0.25, Unit: quantity.Ratio,
 		Why: "a concurrent collector takes its time beside the program: a quarter of the CPU is what ZGC and " +
@@ -72,7 +68,7 @@ Disproof: jstat -gcutil PID 1000 shows GCT rise by less than the share, in secon
 		metric.WallProfileSamples,
 	},
 	Params: []*check.Param{
-		evidence.ParamGCShare, paramGCShareHigh, paramGCShareMost, paramGCCPUShare, evidence.ParamRuntimeCPU,
+		evidence.ParamGCShare, paramGCShareHigh, evidence.ParamStopsMost, paramGCCPUShare, evidence.ParamRuntimeCPU,
 		paramHeapFull, paramHeapKept, evidence.ParamThrottledShare,
 	},
 	Facts: []check.Fact{evidence.StopsMost, evidence.ObjectsFill},
@@ -144,7 +140,7 @@ func reportPauses(p *check.Pass, pid string, share, cpu quantity.Value) {
 		f.Confidence = check.Medium
 		f.Doubts = append(f.Doubts, "the CPU limit stops collections, too, so they last longer: fix that first")
 	}
-	if share.AtLeast(p.Param(paramGCShareMost)) {
+	if share.AtLeast(p.Param(evidence.ParamStopsMost)) {
 		f.Facts = append(f.Facts, evidence.StopsMost)
 	}
 	if times == 1 {
@@ -213,15 +209,11 @@ func humongousShare(p *check.Pass, pid string) (share quantity.Value, most bool)
 	return causeShare(p, pid, humongous, "as an object of half a region and more was allocated")
 }
 
-func metadataShare(p *check.Pass, pid string) (share quantity.Value, most bool) {
-	return causeShare(p, pid, metadata, "as the metadata of classes took more memory")
-}
-
 // gcCures begins with the large objects if they begin most collections: G1 gives each of them regions of its own,
 // directly in the old generation.
 func gcCures(p *check.Pass, pid string, share quantity.Value, f *check.Finding) []check.Remedy {
 	cures := heapCures(p, pid, share, f)
-	if classes, most := metadataShare(p, pid); most {
+	if classes, most := causeShare(p, pid, metadata, "as the metadata of classes took more memory"); most {
 		f.Summary += " Most collections begin for the metadata of classes: new ones are loaded all the time."
 		f.Evidence = append(f.Evidence, classes)
 		return slices.Insert(cures, 0, check.Remedy{

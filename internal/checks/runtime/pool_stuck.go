@@ -413,10 +413,10 @@ func (pool *stuckPool) finding(p *check.Pass, w *evidence.Waiting, at *stuckAt,
 
 // factsOf returns the facts of a wait: NobodysWork, unless another thread's work ends it.
 func factsOf(wait hotcode.Wait) []check.Fact {
-	switch wait {
-	case hotcode.ForFuture, hotcode.ForThreads, hotcode.ForItem:
+	switch {
+	case ofResults(wait), wait == hotcode.ForItem:
 		return nil
-	case hotcode.ForCarried:
+	case wait == hotcode.ForCarried:
 		return []check.Fact{evidence.NobodysWork, evidence.CarriersPinned}
 	}
 	return []check.Fact{evidence.NobodysWork}

@@ -18,10 +18,6 @@ var (
 		Why: "the same as for collections: it is the time that no request moves; without collections a healthy JVM " +
 			"has below 0.1 %",
 	}
-	paramStopsMost = &check.Param{
-		Name: "most", Default: 0.5, Unit: quantity.Ratio,
-		Why: "of the time: whoever waits meanwhile waits for a thread that is stopped",
-	}
 	paramMostlyGC = &check.Param{
 		Name: "collections", Default: 0.9, Unit: quantity.Ratio,
 		Why: "where nine of ten safepoints are collections, the rest of the time is their beginning and end",
@@ -51,7 +47,7 @@ Disproof: -Xlog:safepoint shows collections only.`,
 	URL:    "https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/runtime/safepoint.cpp",
 	Needs:  []metric.Metric{metric.JVMInfo, metric.JVMSafepointSeconds, metric.JVMGCSeconds},
 	Uses:   []metric.Metric{metric.JVMSafepoints, metric.JVMGCs, metric.CPUProfileSamples, metric.WallProfileSamples},
-	Params: []*check.Param{paramSafepointShare, paramMostlyGC, paramStopsMost},
+	Params: []*check.Param{paramSafepointShare, paramMostlyGC, evidence.ParamStopsMost},
 	Facts:  []check.Fact{evidence.StopsMost},
 	Run: func(p *check.Pass) error {
 		return evidence.EachJVM(p, func(pid string) bool { return runSafepointTime(p, pid) })
@@ -87,7 +83,7 @@ func runSafepointTime(p *check.Pass, pid string) bool {
 		Disproof: "-Xlog:safepoint shows collections only.",
 	}
 	nameOperation(p, pid, &f)
-	if share.AtLeast(p.Param(paramStopsMost)) {
+	if share.AtLeast(p.Param(evidence.ParamStopsMost)) {
 		f.Facts = append(f.Facts, evidence.StopsMost)
 	}
 	if n, _, ok := evidence.JVMRise(p, metric.JVMSafepoints, "pid", pid); ok && n > 0 {
@@ -100,8 +96,11 @@ func runSafepointTime(p *check.Pass, pid string) bool {
 
 // nameOperation adds what the threads are stopped for, and who asks for it, if the profile of the target shows it.
 func nameOperation(p *check.Pass, pid string, f *check.Finding) {
+	if strconv.Itoa(p.Meta.Target.PID) != pid { // the profile is the target's
+		return
+	}
 	o, ok := evidence.OperationOf(p)
-	if !ok || strconv.Itoa(p.Meta.Target.PID) != pid {
+	if !ok {
 		return
 	}
 	f.Summary = fmt.Sprintf("%s: %s", strings.TrimSuffix(f.Summary, "."), o.Does())

@@ -498,14 +498,6 @@ func (s *signature) mayWait() bool {
 // waits adds the share of the waits that are in the code of a CPU clause: by the profile of Java's locks or, for the
 // JVM's own locks, of all waits of threads with work. If that is most of them, locks are a consequence.
 func (s *signature) waits(p *check.Pass, all []*signature, f *check.Finding) {
-	locks, _ := p.Ranked(stacks.Lock)
-	var wall *stacks.Profile
-	if w, err := evidence.WaitingOf(p); err == nil {
-		wall = w.Filter(func(s stacks.Sample) bool {
-			wait, _ := w.Waits.Of(s)
-			return wait != hotcode.Idle && wait != hotcode.NotWaiting
-		})
-	}
 	share := func(prof *stacks.Profile, label string) (quantity.Value, bool) {
 		if prof == nil || prof.Total().Value <= 0 {
 			return quantity.Value{}, false
@@ -515,9 +507,13 @@ func (s *signature) waits(p *check.Pass, all []*signature, f *check.Finding) {
 			Per(quantity.Of("", float64(prof.Total().Value)/1e9, quantity.Seconds)).Named("%s", label)
 		return v, inside.Count >= evidence.FewSamples && v.AtLeast(p.Param(codeLocks))
 	}
+	locks, _ := p.Ranked(stacks.Lock)
 	v, most := share(locks, "share of the time waited for locks, in the same code")
-	if !most {
-		v, most = share(wall, "share of all waits of threads with work, in the same code")
+	if w, err := evidence.WaitingOf(p); !most && err == nil {
+		v, most = share(w.Filter(func(s stacks.Sample) bool {
+			wait, _ := w.Waits.Of(s)
+			return wait != hotcode.Idle && wait != hotcode.NotWaiting
+		}), "share of all waits of threads with work, in the same code")
 	}
 	if most {
 		f.Evidence = append(f.Evidence, v)

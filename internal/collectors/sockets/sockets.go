@@ -77,11 +77,11 @@ type source struct {
 
 	programs *ebpf.Background[*ebpf.Sockets] // nil: not used
 	iterated bool                            // the last sample was read by the iterator
-	moved    map[netip.AddrPort]uint64       // data segments of a listener's connections at the last sample
+	moved    map[netip.AddrPort]uint64       // data segments of the target's listeners at the last sample
 }
 
 func open(_ context.Context, env collect.Env) (*source, error) {
-	s := &source{env: env, table: newTable(), owners: newOwners(env), moved: map[netip.AddrPort]uint64{}}
+	s := &source{env: env, table: newTable(), owners: newOwners(env)}
 	connect := func() (err error) {
 		s.conn, err = sockdiag.Open(dumpTimeout)
 		return err
@@ -169,8 +169,8 @@ func (s *source) unread(ctx context.Context, a *recording.Appender) error {
 	if s.conn == nil || s.table.states[sockdiag.Established] > mostDumped {
 		return nil
 	}
-	stalled := s.table.stalled(s.owners, s.moved)
-	if len(stalled) == 0 {
+	var stalled map[*listener]int
+	if stalled, s.moved = s.table.stalled(s.owners, s.moved); len(stalled) == 0 {
 		return nil
 	}
 	n := 0

@@ -377,18 +377,22 @@ func (i *infoSum) append(a *recording.Appender, destination string) {
 	}
 }
 
-// stalled returns the target's listeners that owe answers, and at which no data was sent or received since moved was
-// noted; it notes the data of now.
-func (t *table) stalled(o *owners, moved map[netip.AddrPort]uint64) map[*listener]int {
-	out := map[*listener]int{}
+// stalled returns the target's listeners that owe answers and have the same number of data segments as before. now has
+// the numbers of this sample, to be given to the next call.
+func (t *table) stalled(
+	o *owners, before map[netip.AddrPort]uint64,
+) (out map[*listener]int, now map[netip.AddrPort]uint64) {
+	out, now = map[*listener]int{}, map[netip.AddrPort]uint64{}
 	for addr, l := range t.listeners {
-		before, seen := moved[addr]
-		if seen && before == l.segments && l.owes > 0 && o.of(l.inode).target {
+		if !o.of(l.inode).target {
+			continue
+		}
+		if n, seen := before[addr]; seen && n == l.segments && l.owes > 0 {
 			out[l] = 0
 		}
-		moved[addr] = l.segments
+		now[addr] = l.segments
 	}
-	return out
+	return out, now
 }
 
 func (l *listener) append(a *recording.Appender, o *owners) {
